@@ -188,9 +188,7 @@ class Submitters:
             script = self.asked(GetScript(job_id=job_id), Script).script
         except RemoteError as error:
             damaged = "is damaged" in error.message or content_key(self.scripts[name]) in self.operator.lost_keys
-            return (
-                [] if damaged and self.world.counts.get("rot blob") else [f"job {job_id}: {error.message}"]
-            )
+            return [] if damaged and self.world.counts.get("rot blob") else [f"job {job_id}: {error.message}"]
         return [] if script == self.scripts[name] else [f"job {job_id} has another script"]
 
     def settle(self, users: list[Process], seconds: float = 6000.0) -> None:

@@ -155,7 +155,7 @@ def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], quiet_secon
         world.run(chance.choice((0.01, 0.1, 1.0, 8.0, 60.0)))
     world.run(quiet_seconds)
     jobs = cluster.jobs()
-    begin, end = int(EPOCH), int(world.now) // 3600 * 3600
+    begin, end = (int(at) // 3600 * 3600 for at in (EPOCH, world.now))
     _, holders = cluster.told(lambda: cluster.accounting.client.read_usage(begin, end))
     return Outcome(
         differences=cluster.differences(),
@@ -180,7 +180,7 @@ def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_t
 
 @pytest.mark.slow
 def test_a_commit_whose_acknowledgement_is_lost_stores_nothing_twice() -> None:
-    outcome = simulated(disturbed, 30, ("database acknowledgement lost",), seed=3)
+    outcome = simulated(disturbed, 30, ("accounts acknowledgement lost",), seed=3)
     assert not outcome.differences, outcome.story
     assert outcome.counts["database acknowledgement lost"] >= 20
     assert outcome.counts["log outbox.refused"] >= 5, "the controller was told of the error"
@@ -200,7 +200,7 @@ def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_story() -> None:
     first, second = (
-        simulated(disturbed, 8, ("slurmdbd killed", "database full", "slurmdbd without power"), 600.0, seed=5)
+        simulated(disturbed, 8, ("slurmdbd killed", "accounts full", "slurmdbd without power"), 600.0, seed=5)
         for _ in range(2)
     )
     assert first.story == second.story
@@ -268,7 +268,7 @@ def test_accounts_that_sacctmgr_was_told_are_made_outlive_a_loss_of_power() -> N
 
 
 def _lately_imported(cluster: Cluster) -> list[str]:
-    disturbed(cluster, 6, ("slurmdbd killed", "slurmdbd restarted", "database full", "database set back"), 600.0)
+    disturbed(cluster, 6, ("slurmdbd killed", "slurmdbd restarted", "accounts full", "accounts set back"), 600.0)
     kept = {id(original) for original in cluster.originals}
     return [
         f"{name}.{attribute}"

@@ -31,7 +31,7 @@ FAULTS = (
     Planted(
         name="ended_step_launched_again",
         rule=3,
-        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
+        kinds=("answer lost",),
         file=_MACHINE,
         old="""\
         if key in self._ended:
@@ -47,7 +47,7 @@ FAULTS = (
     Planted(
         name="running_step_launched_again",
         rule=3,
-        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
+        kinds=("answer lost",),
         file=_MACHINE,
         old="elif key.step_id in entry.steps or any(_key(queued) == key for queued in entry.queued):",
         new="elif any(_key(queued) == key for queued in entry.queued):",
@@ -57,7 +57,7 @@ FAULTS = (
     Planted(
         name="late_launch_ignores_suspension",
         rule=3,
-        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
+        kinds=("program fails",),
         needs=("suspend",),
         file=_MACHINE,
         old="return [start, SuspendStep(key, resume=False)] if entry.suspended else [start]",
@@ -77,7 +77,7 @@ FAULTS = (
     Planted(
         name="unacknowledged_ends_not_told",
         rule=3,
-        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
+        kinds=("slurmd lost at a point", "cut both ways"),
         file=_MACHINE,
         old="return (*here, *waiting, *unacknowledged)",
         new="return (*here, *waiting)",
@@ -87,7 +87,7 @@ FAULTS = (
     Planted(
         name="result_removed_before_it_is_stored",
         rule=3,
-        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
+        kinds=("slurmd lost at a point",),
         needs=("spool",),
         file=_MACHINE,
         old="return [*actions, Send(_with_job_gone(result))]",
@@ -109,7 +109,7 @@ FAULTS = (
     Planted(
         name="written_result_ignored",
         rule=3,
-        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
+        kinds=("supervisor lost at a point",),
         needs=("spool",),
         file=_AGENT,
         old="""\
@@ -128,7 +128,7 @@ FAULTS = (
     Planted(
         name="found_result_not_reported",
         rule=6,
-        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
+        kinds=("slurmd lost at a point", "restart"),
         needs=("spool",),
         file=_AGENT,
         old="""\
@@ -160,7 +160,7 @@ FAULTS = (
     Planted(
         name="cancelled_step_starts_after_its_pause",
         rule=3,
-        kinds=("memory full", "slow starts"),
+        kinds=("memory full",),
         needs=("scarce memory",),
         file=_AGENT,
         old="""\
@@ -173,7 +173,7 @@ FAULTS = (
     Planted(
         name="full_spool_loses_results",
         rule=3,
-        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
+        kinds=("spool full", "spool broken"),
         defect="A6",
         needs=("spool",),
         file=_AGENT,
@@ -191,7 +191,7 @@ FAULTS = (
     Planted(
         name="report_lost_with_its_connection",
         rule=6,
-        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
+        kinds=("answer lost", "reset", "cut both ways"),
         file=_REPORTER,
         old="""\
             except ConnectionLost:
@@ -206,19 +206,18 @@ FAULTS = (
         " it, waits for it for ever.",
     ),
     Planted(
-        name="refused_report_repeated_at_once",
+        name="unanswered_report_repeated_at_once",
         rule=5,
-        kinds=("cut both ways", "stop"),
-        needs=("operators",),
+        kinds=("disk slow", "stop", "slow link", "slow network"),
         file=_REPORTER,
-        old="                await self._clock.sleep(_REFUSED_SECONDS)\n",
-        new="                await self._clock.sleep(0.001)\n",
-        why="A report that the controller refuses, as about a node that was deleted, is sent again without a pause.",
+        old="                await channel.call(report, Done, timeout=_ANSWER_SECONDS)\n",
+        new="                await channel.call(report, Done, timeout=0.01)\n",
+        why="While the controller or its disk is slow, each report is sent a hundred times a second.",
     ),
     Planted(
         name="nodes_below_a_lost_head",
         rule=6,
-        kinds=("kill", "stop", "power loss", "cut one way", "partition"),
+        kinds=("answer lost", "stop"),
         needs=("fanout",),
         file="node/forwarding.py",
         old="return _together([Forwarded(unanswered=head.nodes), *await self._without_head(request, below)])",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.commands.job import CancelJobs, ReleaseJob
+from spritz.model.commands.job import CancelJobs, ReleaseJob, RequeueJob
 from spritz.model.job import Dependency
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.plan import PlannedStart
@@ -103,3 +103,17 @@ def test_how_a_condition_stands_is_not_for_its_user_to_say(world: World) -> None
     assert deadline is None or deadline > world.now
     world.cancel(first)
     assert world.job(waiting).dependencies == ()
+
+
+def test_the_minutes_after_a_start_begin_with_the_next_one_of_a_job_that_waits_again(world: World) -> None:
+    """Its former start is not known: a dependency on it counted as long due."""
+    first = world.start(world.submit(requeue=True))
+    early = world.submit(dependencies=(Dependency(kind="after", job_id=first, minutes=1),))
+    due_at = world.job(early).dependencies[0].due_at
+    assert due_at == world.now + 60.0
+    world.ok(RequeueJob(target=JobTarget(first), hold=True))
+    late = world.submit(dependencies=(Dependency(kind="after", job_id=first, minutes=1),))
+    now = world.submit(dependencies=(Dependency(kind="after", job_id=first),))
+    assert [bool(world.job(number).dependencies) for number in (early, late, now)] == [True, True, False]
+    assert world.job(early).dependencies[0].due_at == due_at, "it saw the start"
+    world.check()

@@ -177,7 +177,13 @@ def is_over(job: Job) -> bool:
 
 
 def _after(since: float, item: Dependency, now: float) -> tuple[str, float]:
+    """`since`: when the job started, or ended without a start; 0.0: it waits again, and that start is not known."""
     due_at = since + item.minutes * 60.0
+    if item.minutes and not since:
+        # The minutes since a start that this condition has seen go on; else they begin with the next start.
+        due_at = item.due_at
+        if not due_at:
+            return UNFULFILLED, 0.0
     return (FULFILLED, 0.0) if not item.minutes or due_at <= now else (UNFULFILLED, due_at)
 
 

@@ -10,6 +10,7 @@ import ast
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import spritz
 from spritz.sim.daemons import rates
@@ -27,11 +28,16 @@ PACKAGES = ("accounting", "client", "controller", "node")
 
 _ROOT = Path(spritz.__file__).parent
 
+_DAEMONS = frozenset({"slurmctld", "slurmd", "slurmdbd"})
+#: Messages that are the same for each node.
+_ALIKE = frozenset({"PingNode", "ReloadNode", "StopDaemon"})
+
 
 # Messages
 
 original_request_decoder = requests.RequestDecoder
 original_decode_envelope = envelope.decode_envelope
+original_encode_request = envelope.encode_request
 
 
 def decode_envelope(payload: bytes) -> envelope.Envelope:
@@ -46,6 +52,21 @@ def decode_envelope(payload: bytes) -> envelope.Envelope:
         if decoded.id:  # what wants no answer piles up while its receiver is stopped
             rates.note(world, f"{process} receives {decoded.kind}", rates.REQUESTS_MAX)
     return decoded
+
+
+def encode_request(request_id: int, body: Struct, *, version: int = 1) -> bytes:
+    """As `wire.envelope.encode_request`; a daemon that sends the same again and again is noticed.
+
+    Commands do that while they look for a controller.
+    """
+    from spritz.sim.daemons import threads
+
+    frame = original_encode_request(request_id, body, version=version)
+    world, kind = threads.world(), type(body).__name__
+    if request_id and kind not in _ALIKE and world.current is not None and world.current.name in _DAEMONS:
+        contents = crc32(frame[frame.find(kind.encode()) :])
+        rates.note(world, f"{world.current} sends the same {kind} ({contents:x})", rates.SAME_MAX)
+    return frame
 
 
 class RequestDecoder(requests.RequestDecoder):

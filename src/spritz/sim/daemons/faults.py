@@ -122,6 +122,7 @@ def performs(name: str) -> Callable[[Perform], Perform]:
 
 def add(kind: Kind, perform: Perform) -> None:
     """Add a kind to the table, with what injects it."""
+    assert kind.name not in KINDS, f"two kinds of faults are called {kind.name!r}"
     KINDS[kind.name] = kind
     performs(kind.name)(perform)
 
@@ -202,6 +203,9 @@ _COUNTED = frozenset(
     }
 )
 
+#: Kinds that lie in wait, and enter the history when they strike.
+_LATER = frozenset({"answer lost", "supervisor lost at a point", "slurmd lost at a point", "order delayed"})
+
 
 def perform(site: Site, action: Action) -> None:
     """Inject a fault of the plan, and note it in the history."""
@@ -212,6 +216,8 @@ def perform(site: Site, action: Action) -> None:
         world.count(f"missed {action.kind}")
         return
     world.tell(f"fault: {action.kind}, {hit}" + (f", {seconds:g} s" if seconds else ""))
+    if action.kind in _LATER:
+        return
     site.history.add(Injected(at=world.now, until=world.now + seconds, kind=action.kind, target=hit))
     if action.kind not in _COUNTED:
         world.count(f"fault {action.kind}")

@@ -131,12 +131,14 @@ def _script(controller: Connection, job_id: int) -> str:
 
 
 def _unanswered(users: Users) -> list[Operation]:
-    """What commands that still run wait for."""
+    """What commands that still run wait for. One whose answer was lost must have asked again by now."""
     return [
         operation
         for command in users.running()
         for operation in command.operations
-        if operation.answered_at is None and operation.outcome is Outcome.UNKNOWN and operation.answer is None
+        if operation.answered_at is None
+        and operation.outcome is Outcome.UNKNOWN
+        and (operation.answer is None or (operation is command.operations[-1] and operation.kind in _WAIT_FOR_START))
     ]
 
 

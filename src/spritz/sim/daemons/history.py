@@ -147,7 +147,7 @@ class Acted(Struct, kw_only=True):
     #: of the process; 0, and no host: passed on by other nodes, from a controller that is gone
     pid: int
     term: int
-    #: of the message: LaunchBatch, TerminateJob …
+    #: of the message: LaunchBatch, TerminateJob …; of SuspendTasks that continues them: ResumeTasks
     kind: str
     #: that accepted it
     node: str = ""

@@ -63,6 +63,9 @@ def _standbys(site: Site) -> Iterator[Violation]:
         yield "the simulation does not fail", at, f"the database does not know the statement {statement}"
 
 
+#: Seconds of an hour, for which usage is rolled up.
+_HOUR = 3600
+
 #: Seconds of virtual time for an answer of slurmdbd.
 _ANSWER_SECONDS = 120.0
 
@@ -70,15 +73,17 @@ _ANSWER_SECONDS = 120.0
 def judge_accounting(site: Site, accounting: Accounting) -> list[Violation]:
     """What the history cannot show: the tables are what the journal says, and sreport adds up what sacct lists."""
     world, host = site.world, site.controllers[0]
-    end = int(world.now) // 3600 * 3600
+    begin, end = (int(at) // _HOUR * _HOUR for at in (EPOCH, world.now))
+    hours = [(since, since + _HOUR) for since in range(begin, end, _HOUR)]
     try:
         jobs = accounting.read_jobs(site.login, _ANSWER_SECONDS)
-        holders = accounting.read_usage(site.login, _ANSWER_SECONDS, int(EPOCH), end)
+        holders = [accounting.read_usage(site.login, _ANSWER_SECONDS, *hour) for hour in hours]
     except (Behind, SpritzError, TimeoutError) as error:
         return [("6.answer", world.now - EPOCH, f"slurmdbd does not answer in the end: {error!r}")]
     rows = records.journal_differences(accounting.database.path, host, host.directory / "state")
     found = [("6.accounting: tables are what the journal says", line) for line in rows or ()]
     reserved = any(isinstance(entry, Operation) and entry.kind == "reserve" for entry in site.history.entries)
-    usage = records.usage_differences(jobs, holders, int(EPOCH), end, has_reservations=reserved)
-    found += [("6.accounting: usage", line) for line in usage]
+    for hour, used in zip(hours, holders, strict=True):
+        usage = records.usage_differences(jobs, used, *hour, has_reservations=reserved)
+        found += [("6.accounting: usage", f"hour from {hour[0] - EPOCH:g} s on: {line}") for line in usage]
     return [(rule, world.now - EPOCH, line) for rule, line in found]

@@ -130,6 +130,8 @@ class ToldController(Controller):
             wanted = wanted_of(self._command, self._wanted)
         elif kind in ("cancel", "end_step"):
             wanted = Change()
+        elif isinstance(request, FinishAllocation):
+            wanted = request.exit_status
         job_id = _job_of(request)
         self._operation = self._command.called(kind, job_id=job_id, wanted=wanted) if kind else None
 

@@ -82,6 +82,9 @@ _USUAL: dict[str, Any] = {
     "disk.slow_seconds": 0.0,
 }
 
+#: seconds that a program of the site takes: from, to; drawn so that short ones are as likely as long ones
+_PROGRAM_SECONDS = 0.005, 2.0
+
 #: users that may run the controller
 _OWNERS = frozenset((0, USERS["slurm"]))
 
@@ -108,8 +111,12 @@ class NodeMachine:
         self.steps: list[StepRun] = []
         #: called with each step that begins on it
         self.on_began: list[Callable[[StepRun], None]] = []
+        #: called with each supervisor that comes to one of `supervisors.POINTS`
+        self.on_point: list[Callable[[SimulatedSupervisor, str], None]] = []
         #: errno of every fork (ENOMEM, EAGAIN); 0: they succeed
         self.fork_error = 0
+        #: how often that happens, of all forks
+        self.fork_chance = 1.0
         #: seconds that supervisors need to start a step: from, to; None: as usual
         self.start_seconds: tuple[float, float] | None = None
         #: no process dies of SIGKILL before this time
@@ -187,6 +194,12 @@ class NodeMachine:
         """Processes wait in the kernel, and do not die of SIGKILL, for so long."""
         self.undying_until = self.world.now + seconds
 
+    def fork(self) -> int:
+        """The errno of a fork; 0: it succeeds."""
+        if self.fork_error and self.fork_chance < 1.0 and self.random.random() >= self.fork_chance:
+            return 0
+        return self.fork_error
+
     def kill_supervisor(self, *, of_running_step: bool = True) -> bool:
         """SIGKILL to a supervisor, drawn by the seed. False if there is none."""
         found = [one for one in self.supervisors if one.runs_step or not of_running_step]
@@ -200,7 +213,8 @@ class NodeMachine:
         """Seconds that a program takes here, and its failure."""
         if path == self.health_program and self.illness:
             self._drain()
-        seconds, problem = self.programs.get(path, (0.01, ""))
+        usual = _PROGRAM_SECONDS[0] * (_PROGRAM_SECONDS[1] / _PROGRAM_SECONDS[0]) ** self.random.random()
+        seconds, problem = self.programs.get(path, (usual, ""))
         return seconds, Failure(f"{path}: {problem}") if problem else None
 
     def _drain(self) -> None:
@@ -311,7 +325,7 @@ def _note_order(order: Any, call: Call | None) -> None:
             host="" if sender is None else sender.host.name,
             pid=0 if sender is None else sender.pid,
             term=order.term,
-            kind=type(order).__name__,
+            kind="ResumeTasks" if getattr(order, "resume", False) else type(order).__name__,
             node=order.node,
             subject=_subject(order),
         )

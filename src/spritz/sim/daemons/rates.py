@@ -16,6 +16,11 @@ CONNECTIONS_MAX = 30
 FORKS_MAX = 10
 #: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
 REQUESTS_MAX = 150
+#: Most requests with the same contents that a process sends within a second.
+SAME_MAX = 10
+
+#: Names that are kept at most, before those of earlier seconds are forgotten.
+_KEPT_MAX = 5_000
 
 
 def note(world: World, what: str, most: int) -> None:
@@ -23,6 +28,8 @@ def note(world: World, what: str, most: int) -> None:
     second, count = world.rates.get(what, (0, 0))
     now = int(world.now)
     count = count + 1 if second == now else 1
+    if len(world.rates) > _KEPT_MAX:
+        world.rates = {name: rate for name, rate in world.rates.items() if rate[0] == now}
     world.rates[what] = now, count
     if count == most + 1 and what not in world.too_often:
         world.too_often.add(what)

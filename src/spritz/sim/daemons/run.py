@@ -249,6 +249,7 @@ def _digest(lines: list[str], site: Site, violations: list[Violation]) -> str:
 def _messages() -> list[tuple[object, object]]:
     return [
         (coverage.original_decode_envelope, coverage.decode_envelope),
+        (coverage.original_encode_request, coverage.encode_request),
         (coverage.original_request_decoder, coverage.RequestDecoder),
     ]
 

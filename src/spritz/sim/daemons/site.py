@@ -39,10 +39,8 @@ ReturnToService=2
 MinJobAge={remembered}
 KillWait=10
 SlurmdTimeout=120
-TreeWidth=2
+TreeWidth={tree_width}
 TaskPlugin=task/affinity
-Prolog=/site/prolog
-Epilog=/site/epilog
 HealthCheckProgram=/site/health
 HealthCheckInterval=60
 DefMemPerCPU=500
@@ -83,6 +81,11 @@ class Site:
         #: keys of slurm.conf that an administrator has changed
         self.settings: dict[str, str] = dict(scale.settings)
         self.conf: Path = world.root / "slurm.conf"
+        random = world.random("site")
+        #: programs that run before and after jobs
+        self.programs = [f"{name}=/site/{name.lower()}" for name in ("Prolog", "Epilog") if random.random() < 0.7]
+        #: of the tree by which orders for several nodes are passed on: one makes it as deep as can be
+        self.tree_width = random.choice((1, 2, 2))
         #: further lines of slurm.conf
         self.lines: list[str] = []
         #: the database and the hosts of further controllers; None without the part "standby"
@@ -152,9 +155,10 @@ class Site:
                 tiers=TIERS,
                 high_nodes=HIGH_NODES_MAX,
                 most_nodes=len(self.nodes) + _SPARE_NODES,
+                tree_width=self.tree_width,
                 remembered=scale.remembered_seconds,
                 licenses=",".join(f"{name}:{count}" for name, count in scale.licenses.items()),
-                more="\n".join(line for line in (*self.lines, preemption, *settings, more) if line),
+                more="\n".join(line for line in (*self.lines, *self.programs, preemption, *settings, more) if line),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"

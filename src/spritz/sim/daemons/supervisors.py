@@ -49,6 +49,10 @@ _KILL_AGAIN_SECONDS = 0.2
 #: As the real supervisor has it: wait status of tasks whose client could not be reached.
 _STATUS_IO_ERROR = 53
 
+#: Where a supervisor may die (`NodeMachine.on_point`): it has taken the step over, its tasks run and nobody knows it,
+#: its result is in the spool and nobody knows that.
+POINTS = ("begun", "started", "written")
+
 #: Seconds for a fork, for the preparation of a step, and for the look for what it left: from, to.
 _FORK_SECONDS = 0.001, 0.01
 _PREPARE_SECONDS = 0.001, 0.02
@@ -74,8 +78,8 @@ class SimulatedZygote:
         """Start it unless it runs. Raises OSError on a machine that cannot fork."""
         if self.pid in self._machine.zygotes:
             return
-        if self._machine.fork_error:
-            raise OSError(self._machine.fork_error, os.strerror(self._machine.fork_error))
+        if number := self._machine.fork():
+            raise OSError(number, os.strerror(number))
         self.pid = self._machine.world.next_pid()
         self._machine.zygotes.add(self.pid)
         zygote, machine = self.pid, self._machine
@@ -150,8 +154,8 @@ class SimulatedSupervisor:
         self._after(self.machine.random.uniform(*_FORK_SECONDS), lambda: self._forked(directory))
 
     def _forked(self, directory: str) -> None:
-        if self.machine.fork_error:
-            self._not_forked(self.machine.fork_error)
+        if number := self.machine.fork():
+            self._not_forked(number)
             self.process.end()
         else:
             self._begin(directory)
@@ -184,6 +188,12 @@ class SimulatedSupervisor:
         self._timers.append(timer)
         return timer
 
+    def _is_lost_at(self, point: str) -> bool:
+        """It has come to this one of `POINTS`. Whether it died there."""
+        for told in self.machine.on_point:
+            told(self, point)
+        return not self.process.is_alive
+
     # Beginning of a step
 
     def _begin(self, directory: str) -> None:
@@ -201,6 +211,8 @@ class SimulatedSupervisor:
             return
         self.spec, self._begun = spec, True
         self._record = record.RecordFile(descriptor)
+        if self._is_lost_at("begun"):
+            return
         low, high = self.machine.start_seconds or _PREPARE_SECONDS
         self._after(self.machine.random.uniform(low, high) + behaviour_of(spec).start, self._start)
 
@@ -251,6 +263,8 @@ class SimulatedSupervisor:
             pids = tuple(task.pid for task in step.tasks)
             self._record.append(record.processes_entry((self.process.pid, *pids)))
             self._started = control.Started(self.process.host.wall(), pids)
+            if self._is_lost_at("started"):
+                return
         self._has_started = True
         waiting, self._waiting = self._waiting, []
         self._take(self._first)
@@ -426,6 +440,8 @@ class SimulatedSupervisor:
         if self._client is not None:
             self._client.leave(self)
         self._record.append(record.result_entry(self._result))
+        if self._is_lost_at("written"):
+            return
         self._tell_result()
         self._after(_ACKNOWLEDGE_SECONDS, self._sync_result)
         self._maybe_leave()

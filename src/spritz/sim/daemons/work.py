@@ -46,6 +46,9 @@ _STOPS = frozenset((signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTT
 #: Seconds from a deadly signal to the end of a task.
 _DEATH_SECONDS = 0.001, 0.05
 
+#: Seconds that a task waits in the kernel before it dies of a signal other than SIGKILL, where none dies at once.
+_WAIT_SECONDS = 0.5, 40.0
+
 #: Seconds until a task fails on a node where all do.
 _FAILURE_SECONDS = 0.05
 
@@ -106,6 +109,8 @@ class Task:
         self._since = 0.0
         self._end: Event | None = None
         self._death: Event | None = None
+        #: the signal of that
+        self._dies_of = 0
         self.is_stopped = False
         #: seconds that it ran
         self.ran_seconds = 0.0
@@ -154,10 +159,16 @@ class Task:
         if self._death is not None and number != signal.SIGKILL:
             return
         seconds = machine.random.uniform(*_DEATH_SECONDS)
+        waits = max(0.0, machine.undying_until - machine.world.now)
         if number == signal.SIGKILL:
-            if self._death is not None:
+            if self._death is not None and not (self.is_stopped and self._dies_of != number):
                 return
-            seconds += max(self.step.behaviour.undying, machine.undying_until - machine.world.now)
+            if self._death is not None:  # of a signal that it does not heed while it is stopped
+                self._death.cancel()
+            seconds += max(self.step.behaviour.undying, waits)
+        elif waits:  # the kernel lets it go before long
+            seconds += min(waits, machine.random.uniform(*_WAIT_SECONDS))
+        self._dies_of = number
         self._death = machine.world.after(seconds, lambda: self._dies(number))
 
     def _dies(self, number: int) -> None:

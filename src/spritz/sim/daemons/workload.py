@@ -241,7 +241,7 @@ class _Day:
                 fields["components"] = tuple(
                     self._component(f"{tag}+{place}", held=fields["held"]) for place in range(1, 1 + self._few())
                 )
-            if self.chance(0.15) and not fields.get("array"):
+            if self.chance(0.3) and not fields.get("array"):
                 fields["steps"] = self._steps(fields)
             fields["script"] = script_of(
                 tag, fields["seconds"], fields["exit_status"], fields["killed_by"], fields["ignores_term"]
@@ -274,7 +274,7 @@ class _Day:
     def _size(self) -> dict[str, Any]:
         """Nodes, CPUs, memory, devices, licenses."""
         random = self.random
-        nodes = random.choice((1, 1, 1, 1, 1, 2, 2, 3))
+        nodes = random.choice((1, 1, 1, 1, 1, 2, 2, 3, min(4, self.scale.nodes)))
         fields: dict[str, Any] = {
             "nodes_min": nodes,
             "tasks": nodes * random.choice((1, 1, 2)),
@@ -394,6 +394,8 @@ class _Day:
             target["tasks"] = format(random.randint(1, 31), "x")
         if self.unusual(0.14):
             self.act(later, "cancel", who, **target)
+        if self.unusual(0.06):  # a mistake that is noticed at once
+            self.act(at + self.some(0.02, 1.5), self._ends(wanted), user, tag=wanted.tag)
         if self.unusual(0.08) or (wanted.held and self.chance(0.8)):
             if not wanted.held:
                 self.act(later, "hold", who, by_user=who != "root", **target)
@@ -403,9 +405,8 @@ class _Day:
         if self.unusual(0.06):
             self.act(later, "requeue", who, hold=self.chance(0.2), **target)
             self.act(later + self.some(1.0, 300.0), "release", "root", **target)
-        if self.unusual(0.06):
-            self.act(later, "suspend", "root", **target)
-            self.act(later + self.some(0.01, 200.0), "resume", "root", **target)
+        if self.unusual(0.12):
+            self._suspend(at + self.some(0.02, 1.5) if self.chance(0.4) else later, who, target, self._ends(wanted))
         if self.unusual(0.05):
             self.act(later, "cancel", who, signal=random.choice((10, 12, 15)), batch=self.chance(0.3), **target)
         if self.chance(0.03):
@@ -413,6 +414,19 @@ class _Day:
         for _ in range(random.randint(0, 2)):
             reading = random.choice(("show_job", "show_job", "explain", "show_script"))
             self.act(at + self.some(0.003, 900.0), reading, user, tag=wanted.tag)
+
+    def _ends(self, wanted: NewJob) -> str:
+        """What its user does with a job that must not run on. Cancelled tasks of an array are not queued again."""
+        return "cancel" if wanted.array else self.random.choice(("cancel", "requeue"))
+
+    def _suspend(self, at: float, user: str, target: dict[str, Any], ends: str) -> None:
+        """An administrator suspends a job for a while. Its user may end it or queue it again, then or soon after."""
+        until = at + self.some(0.1, 200.0)
+        self.act(at, "suspend", "root", **target)
+        self.act(until, "resume", "root", **target)
+        if self.chance(0.5):
+            again = self.random.uniform(at, until + self.random.choice((0.0, 20.0)))
+            self.act(again, ends, user, **target)
 
     def _changes(self, at: float) -> dict[str, Any]:
         random = self.random

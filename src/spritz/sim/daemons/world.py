@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.network import Network
     from spritz.sim.daemons.threads import Waiter
 
-#: When a simulation begins: 2027-01-15T08:00:00Z.
-EPOCH = 1_800_000_000.0
+#: When a simulation begins: 2027-01-15T08:45:00Z. An hour of accounting ends in the middle of even a short run.
+EPOCH = 1_800_002_700.0
 
 #: Seconds that a turn of a loop, a timer, or a thread that can go on, is late: at least, and at most so many more.
 _LATE_LEAST, _LATE_MORE = 5e-6, 195e-6

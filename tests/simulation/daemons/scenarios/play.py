@@ -14,9 +14,6 @@ from spritz.sim.daemons.run import Result, run
 from spritz.sim.daemons.workload import NewJob, script_of
 from tests.simulation.daemons.apart import apart
 
-#: Seconds of the epoch at which every run begins.
-EPOCH = 1_800_000_000.0
-
 
 def submission(at: float, tag: str, user: str = "alice", **fields: Any) -> Action:
     """sbatch of a job that runs for `seconds` and exits with `exit_status`. `ignores_term`: SIGTERM does not end it."""

@@ -63,12 +63,14 @@ def template() -> bytes:
 class Failure:
     """A fault of the database while `until` is not reached."""
 
-    def __init__(self, words: str, until: float, *, reads: bool) -> None:
+    def __init__(self, words: str, until: float, *, reads: bool, grows: bool) -> None:
         #: SQLite's message
         self.words = words
         self.until = until
         #: whether queries fail, too
         self.reads = reads
+        #: whether only new rows fail, which need space
+        self.grows = grows
 
 
 class Database:
@@ -89,9 +91,12 @@ class Database:
 
     # Faults
 
-    def fail(self, words: str, seconds: float, *, reads: bool = False) -> None:
-        """Statements that write (and with `reads` all), and commits, raise sqlite3.OperationalError for so long."""
-        self._failure = Failure(words, self.world.now + seconds, reads=reads)
+    def fail(self, words: str, seconds: float, *, reads: bool = False, grows: bool = False) -> None:
+        """Statements that write (and with `reads` all), and commits, raise sqlite3.OperationalError for so long.
+
+        `grows`: only statements that insert rows. What is changed in place has room in the log.
+        """
+        self._failure = Failure(words, self.world.now + seconds, reads=reads, grows=grows)
 
     def slow(self, by_seconds: float, seconds: float) -> None:
         """Every statement and commit takes up to `by_seconds` longer."""
@@ -155,7 +160,7 @@ class Database:
         event.listen(engine, "checkout", checked_out)
         event.listen(engine, "close", closed)
 
-    def reach(self, point: str, *, writes: bool) -> None:
+    def reach(self, point: str, *, writes: bool, grows: bool = False) -> None:
         """In a thread of slurmdbd: pass time at this point, and fail if the database fails. Raises OperationalError."""
         low, high = _STATEMENT_SECONDS if point == "statement" else _COMMIT_SECONDS
         seconds = low + (high - low) * self._random.random()
@@ -171,7 +176,8 @@ class Database:
                 seconds = max(seconds, 0.001)
         threads.sleep(seconds)
         failure = self._failure
-        if failure is not None and failure.until > self.world.now and (writes or failure.reads):
+        concerned = failure is not None and (grows if failure.grows else writes or failure.reads)
+        if failure is not None and concerned and failure.until > self.world.now:
             self.world.count(f"database {failure.words}")
             raise sqlite3.OperationalError(failure.words)
 
@@ -292,5 +298,6 @@ class SimulatedCursor(sqlite3.Cursor):
         connection = self.connection
         if not connection.is_ready:
             return call()
-        connection.database.reach("statement", writes=not statement.lstrip().startswith(("SELECT", "WITH", "PRAGMA")))
+        word = statement.split(maxsplit=1)[0]
+        connection.database.reach("statement", writes=word not in ("SELECT", "WITH", "PRAGMA"), grows=word == "INSERT")
         return connection.when_free(call)

@@ -71,6 +71,12 @@ def fill_disk(accounting: Accounting, data: Data) -> float:
     return float(data["seconds"])
 
 
+def fill_disk_nearly(accounting: Accounting, data: Data) -> float:
+    """There is no space for new rows: a controller can register, and nothing of what it sends can be stored."""
+    accounting.database.fail(_FULL, data["seconds"], grows=True)
+    return float(data["seconds"])
+
+
 def break_disk(accounting: Accounting, data: Data) -> float:
     """Reads fail, too."""
     accounting.database.fail(_BROKEN, data["seconds"], reads=True)
@@ -149,15 +155,16 @@ KINDS: dict[str, Kind] = {
     "slurmdbd restarted": Kind(_seconds(0.0, 120.0), terminate),
     "slurmdbd stopped": Kind(_seconds(0.1, 400.0), stop),
     "slurmdbd without power": Kind(_seconds(1.0, 300.0), cut_power),
-    "database full": Kind(_seconds(1.0, 300.0), fill_disk),
-    "database broken": Kind(_seconds(1.0, 120.0), break_disk),
-    "database read-only": Kind(_seconds(1.0, 120.0), make_read_only),
-    "database slow": Kind(
+    "accounts full": Kind(_seconds(1.0, 300.0), fill_disk),
+    "accounts nearly full": Kind(_seconds(1.0, 300.0), fill_disk_nearly),
+    "accounts broken": Kind(_seconds(1.0, 120.0), break_disk),
+    "accounts read-only": Kind(_seconds(1.0, 120.0), make_read_only),
+    "accounts slow": Kind(
         lambda random: {"by": random.choice((0.05, 0.5, 5.0)), **_seconds(1, 120)(random)}, slow_database
     ),
-    "database acknowledgement lost": Kind(lambda random: {"count": random.randint(1, 3)}, lose_acknowledgements),
-    "database backed up": Kind(_nothing, back_up),
-    "database set back": Kind(_seconds(0.0, 60.0), set_back),
+    "accounts acknowledgement lost": Kind(lambda random: {"count": random.randint(1, 3)}, lose_acknowledgements),
+    "accounts backed up": Kind(_nothing, back_up),
+    "accounts set back": Kind(_seconds(0.0, 60.0), set_back),
     "slurmdbd clock": Kind(_clock, set_clock),
 }
 

@@ -61,7 +61,7 @@ ASSOCIATIONS = (
     Association(id=-5, cluster=CLUSTER, account="physics", user="bob", is_default=True, max_submit=14),
     Association(id=-6, cluster=CLUSTER, account="biology", user="carol", is_default=True, max_jobs=3, max_submit=16),
     Association(id=-7, cluster=CLUSTER, account="biology", user="dave", is_default=True, grp_tres="cpu=40"),
-    Association(id=-8, cluster=CLUSTER, account="biology", user="alice", max_jobs=2),
+    Association(id=-8, cluster=CLUSTER, account="biology", user="alice", max_jobs=3),
 )
 
 

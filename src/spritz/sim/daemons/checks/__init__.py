@@ -17,6 +17,8 @@
 | 3.throttle, 3.licences, 3.limit | array throttles, licences, limits of accounts and QOS are kept | `limits` |
 | 3.reservation | nodes of a reservation are used by its jobs alone, and these stay inside it | `reservations` |
 | 3.cpu, 3.gres, 3.memory, 3.port, 3.exclusive | nothing has two owners at one time | `owners` |
+| 3.ended, 3.suspended | nodes obey orders that they have accepted: ends and suspensions | `orders` |
+| 3.again | a job whose script has ended is not run again | `ends` |
 | 3.exit, 3.time | exit codes are those that nodes saw; jobs end at their time limit | `ends` |
 | 4.term, 4.leader | two controllers never both act | `terms` |
 | 3.trigger, 6.trigger | the program of a trigger runs at most once, after the event; and it runs | `triggers` |
@@ -50,6 +52,7 @@ from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz.sim.daemons.checks.limits import limits, reached
 from spritz.sim.daemons.checks.linearizable import BUDGET, Linearizability, linearizability
 from spritz.sim.daemons.checks.liveness import liveness
+from spritz.sim.daemons.checks.orders import orders
 from spritz.sim.daemons.checks.owners import owners
 from spritz.sim.daemons.checks.promises import promises
 from spritz.sim.daemons.checks.reservations import reservations
@@ -84,6 +87,7 @@ _RULES = (
     limits,
     reservations,
     owners,
+    orders,
     ends,
     terms,
     liveness,

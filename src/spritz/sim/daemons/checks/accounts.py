@@ -84,6 +84,10 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
     for name, held, recorded in (("state", job.state.value, row.state), ("exit status", exit_status, row.exit_status)):
         if held != recorded:
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
+    suspended = job.suspended_seconds if job.state.ended or job.state is JobState.PENDING else row.suspended_seconds
+    if abs(suspended - row.suspended_seconds) > _SECOND:
+        times = f"{row.suspended_seconds:.3f} s in accounting, {suspended:.3f} s by the controller"
+        yield _violation(story, "6.accounting", life, f"was suspended for {times}")
     for name, at, recorded_at in (("start", started_at, row.started_at), ("end", ended_at, row.ended_at)):
         if abs(at - recorded_at) > _SECOND:
             times = f"{clock(story.virtual_time(recorded_at))}, the controller {clock(story.virtual_time(at))}"

@@ -153,6 +153,8 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
 def _started_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which it may have started, or been cancelled."""
     moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
+    # What could be queued again had started, perhaps before its processes began.
+    moments += [change.called_at for change in story.changes(subject) if change.kind == "requeue"]
     for life in _lives(story, subject):
         moments.append(life.began_at)
         if life.reported is not None:

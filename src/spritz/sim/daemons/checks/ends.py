@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE
 from spritz.model.job import Job
-from spritz.sim.daemons.checks.faults import due_by
+from spritz.sim.daemons.checks.faults import due_by, nodes_of, quiet_seconds, reported_end
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
-from spritz.sim.daemons.history import Signalled
+from spritz.sim.daemons.history import Booted, Injected, Operation, Outcome, Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 #: Times are compared to the second.
 _SECOND = 1.0
+
+#: Seconds of faults after which a controller may have given a node up: the shortest SlurmdTimeout, less reconnecting.
+_QUIET_SECONDS = 50.0
+
+#: Requests of administrators, and faults, that take nodes from their jobs.
+_GIVES_UP = frozenset({"set_node", "node_delete"})
+_LOSES = frozenset({"gpu lost", "node added and deleted"})
 
 #: Requests after which a job may end at another time.
 _MOVES_END = frozenset({"update", "suspend", "requeue"})
@@ -46,6 +53,9 @@ def ends(story: Story) -> Iterator[Violation]:
         yield from _time_limit(story, life)
         yield from _too_early(story, life)
         yield from _end_signal(story, life)
+        yield from _outlives(story, life)
+        yield from _again(story, life)
+        yield from _given_back(story, life)
 
 
 def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) -> Iterator[Violation]:
@@ -59,6 +69,9 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
     batch = life.batch
     if state == "COMPLETED" and (batch is None or batch.ended is None):
         text = f"{owner} reports that {life.label} COMPLETED, but no node saw its script end"
+        yield _violation(story, "3.exit", life, batch, text)
+    elif state == "FAILED" and batch is not None and batch.ended is None and batch.until < reported_end(story, life):
+        text = f"{owner} reports that {life.label} FAILED with {_shown(record.exit_status)}; its machine died with it"
         yield _violation(story, "3.exit", life, batch, text)
     elif state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
         ended = batch.ended
@@ -144,6 +157,75 @@ def _end_signal(story: Story, life: Life) -> Iterator[Violation]:
     ):
         text = f"the script of {life.label} did not get signal {number} by {clock(latest)}, due at {clock(at)}"
         yield _violation(story, "5.signal", life, batch, text)
+
+
+def _outlives(story: Story, life: Life) -> Iterator[Violation]:
+    """A batch job is over when its script is, whatever is reported of its end."""
+    reported, wanted, batch = life.reported, story.wanted(life.job_id), life.batch
+    if reported is None or not reported.ended_at or wanted is None or wanted.het_size:
+        return
+    if batch is None or batch.ended is None:
+        return
+    latest = due_by(story, batch.until, story.final.rules.order_seconds, life) + _SECOND
+    if story.earliest(reported.ended_at) > latest:
+        ended = clock(reported.ended_at)
+        text = f"{life.label} is {reported.state} at {ended}, and its script ended at {clock(batch.until)}"
+        yield _violation(story, "6.running", life, batch, text)
+
+
+def _again(story: Story, life: Life) -> Iterator[Violation]:
+    """A job on one node whose script has exited by itself is not run again, nor lost with its node, unless a user or
+    an administrator asked for that, or the node was away for long.
+    """
+    reported, wanted, batch = life.reported, story.wanted(life.job_id), life.batch
+    nodes = nodes_of(life)
+    if wanted is None or wanted.het_size or len(nodes) != 1 or batch is None or batch.ended is None:
+        return
+    if batch.ended.signal or story.final.rows is not None or "low" in wanted.partition:
+        return  # it was killed, perhaps since it was queued again; it may have been preempted
+    later = [other.began_at for other in story.lives_of(life.subject) if other.life > life.life]
+    if not later and (reported is None or reported.state != "NODE_FAIL"):
+        return
+    if any(change.kind == "requeue" for change in story.requests(life.subject)):
+        return
+    until = min(later, default=batch.until) if later else reported_end(story, life)
+    if _may_be_lost(story, life, until):
+        return
+    how = f"began again at {clock(until)}" if later else "is NODE_FAIL"
+    saw = f"{batch.ended.node} saw its script exit with {batch.ended.exit_code} at {clock(batch.until)}"
+    yield _violation(story, "3.again", life, batch, f"{life.label} {how}; {saw}")
+
+
+def _given_back(story: Story, life: Life) -> Iterator[Violation]:
+    """An allocation ends as its srun or salloc says, which says it until the controller has heard it."""
+    reported, submission = life.reported, story.submissions.get(life.subject[0])
+    changes = story.requests(life.subject)
+    finish = next((change for change in changes if change.kind == "finish"), None)
+    if reported is None or finish is None or submission is None or submission.kind != "allocate":
+        return
+    if any(change.kind in ("cancel", "requeue") for change in changes) or life.life:
+        return
+    status, said = finish.wanted, f"its command ended with {_shown(finish.wanted)} at {clock(finish.called_at)}"
+    if finish.outcome is Outcome.DONE:
+        if reported.state in ("COMPLETED", "FAILED") and reported.exit_status != status:
+            text = f"{life.label} is {reported.state} with {_shown(reported.exit_status)}; {said}"
+            yield _violation(story, "3.exit", life, None, text)
+    elif finish.outcome is Outcome.UNKNOWN and finish.answer is not None and reported.state == "CANCELLED":
+        text = f"{life.label} is CANCELLED, which nobody asked for; {said}, and gave up telling that"
+        yield _violation(story, "3.exit", life, None, text)
+
+
+def _may_be_lost(story: Story, life: Life, until: float) -> bool:
+    """Whether its node may have been given up between the end of its script and this time."""
+    since, nodes = life.batch.until if life.batch is not None else 0.0, nodes_of(life)
+    for entry in story.entries:
+        if isinstance(entry, Booted) and entry.node in nodes and life.began_at <= entry.at <= until:
+            return True
+        if isinstance(entry, Operation) and entry.kind in _GIVES_UP and entry.called_at <= until:
+            return True
+        if isinstance(entry, Injected) and entry.kind in _LOSES and entry.at <= until:
+            return True
+    return quiet_seconds(story, nodes, since, until) >= _QUIET_SECONDS
 
 
 def _stopped_at_end(run: Run) -> bool:

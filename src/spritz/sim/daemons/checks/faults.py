@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.checks.story import Fault, Life, Story
 
 
+#: Seconds in which a node that was kept from it registers again.
+_BACK_SECONDS = 15.0
+
+
 def due_by(story: Story, at: float, seconds: float, life: Life) -> float:
     """When something that takes `seconds` from `at` on must be done on the life's nodes.
 
@@ -33,6 +37,21 @@ def due_by(story: Story, at: float, seconds: float, life: Life) -> float:
 def nodes_of(life: Life) -> frozenset[str]:
     """Nodes on which it began."""
     return frozenset(run.began.node for run in life.runs)
+
+
+def quiet_seconds(story: Story, nodes: Collection[str], since: float, until: float) -> float:
+    """The longest time for which faults may have kept nodes from being heard between two moments. Faults that follow
+    each other closely count together: nodes need a while to come back.
+    """
+    longest, began, ended = 0.0, 0.0, -inf
+    for fault in story.faults:
+        if not _concerns(story, fault, nodes) or fault.until + _BACK_SECONDS < since or fault.since > until:
+            continue
+        if fault.since > ended:
+            began = fault.since
+        ended = max(ended, fault.until + _BACK_SECONDS)
+        longest = max(longest, ended - began)
+    return longest
 
 
 def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:

@@ -104,7 +104,9 @@ def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
 
 
 def _continued(runs: list[Run]) -> Iterator[Violation]:
-    """A job that goes on after it was stopped needs CPUs that are free."""
+    """A job that goes on after it was stopped needs CPUs that are free, unless it goes on to its end: SIGCONT lets
+    stopped processes heed SIGTERM.
+    """
     for run in runs:
         for _since, until in run.stops:
             if until == run.ended_stopped_at:

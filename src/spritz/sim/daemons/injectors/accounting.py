@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.site import Site
 
 #: A database that is set back to a copy has lost records that nothing can bring back: tests of its own look at that.
-_APART = frozenset({"database backed up", "database set back"})
+_APART = frozenset({"accounts backed up", "accounts set back"})
+
+#: How often each comes compared with faults of other parts, of which there are many more.
+_WEIGHT = 2.5
 
 
 def _add(name: str, kind: AccountingKind) -> None:
@@ -23,7 +26,9 @@ def _add(name: str, kind: AccountingKind) -> None:
         kind.act(site.accounting, action.data)
         return " ".join(f"{key}={value}" for key, value in action.data.items() if key != "draw")
 
-    faults.add(faults.Kind(name=name, targets=("slurmdbd",), part="accounting", details=kind.draw), perform)
+    faults.add(
+        faults.Kind(name=name, targets=("slurmdbd",), weight=_WEIGHT, part="accounting", details=kind.draw), perform
+    )
 
 
 for _name, _kind in KINDS.items():

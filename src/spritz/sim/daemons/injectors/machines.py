@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spritz.sim.daemons import coverage, restoring
-from spritz.sim.daemons.faults import drawn, host_of, performs, unit_of, units_on
-from spritz.sim.daemons.injectors import operators
-from spritz.sim.daemons.injectors.processes import kill
+from spritz.sim.daemons.faults import Kind, add, drawn, host_of, performs, unit_of, units_on
+from spritz.sim.daemons.history import Injected
+from spritz.sim.daemons.injectors import operators, processes
+from spritz.sim.daemons.supervisors import POINTS
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
+    from spritz.sim.daemons.supervisors import SimulatedSupervisor
     from spritz.sim.daemons.world import Host
 
 # Power
@@ -134,7 +137,10 @@ def _for_a_while(name: str, value: Any, site: Site, action: Action, seconds: flo
 
 @performs("memory full")
 def _memory_full(site: Site, action: Action, seconds: float) -> str | None:
-    """No process can be forked."""
+    """No process can be forked, or only some."""
+    host = host_of(site, action.target)
+    if host is not None and host.machine is not None:
+        host.machine.fork_chance = 1.0 if int(action.data["draw"]) & 1 else drawn(action, 0.3, 0.9)
     return _for_a_while("fork_error", errno.ENOMEM, site, action, seconds)
 
 
@@ -177,6 +183,67 @@ def _kill_supervisor(site: Site, action: Action, seconds: float) -> str | None:
     if host is None or host.machine is None or not host.machine.kill_supervisor():
         return None
     return host.name
+
+
+#: Seconds from a point of a supervisor to the end of its daemon: before and after the controller has heard of it.
+_LATER_SECONDS = 0.0001, 0.05
+_CUT_SECONDS = 3.0
+
+
+def _supervisor_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The next supervisor anywhere that comes to a point dies there."""
+
+    def happen(supervisor: SimulatedSupervisor) -> str:
+        supervisor.process.end()
+        return str(supervisor.process)
+
+    return _at_a_point(site, action, seconds, happen)
+
+
+def _slurmd_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The daemon of the next supervisor that comes to a point is killed just then. Every other time its reports do not
+    leave the machine any more.
+    """
+    low, high = _LATER_SECONDS
+    later = low * (high / low) ** drawn(action, 0.0, 1.0)
+    is_cut = int(action.data["draw"]) // len(POINTS) & 1
+
+    def happen(supervisor: SimulatedSupervisor) -> str:
+        host = supervisor.machine.host
+        if is_cut:
+            for other in site.world.hosts:
+                if other != host.name:
+                    site.world.network.cut(host.name, other, _CUT_SECONDS)
+        site.world.after(later, lambda: processes.kill(site.units[f"{host.name}/slurmd"]))
+        return f"slurmd of {host.name}, {later:.4f} s"
+
+    return _at_a_point(site, action, seconds, happen)
+
+
+def _at_a_point(site: Site, action: Action, seconds: float, happen: Callable[[SimulatedSupervisor], str]) -> str | None:
+    """Let it happen when the next supervisor comes to a drawn one of `POINTS`."""
+    world, point = site.world, POINTS[int(action.data["draw"]) % len(POINTS)]
+
+    def come(supervisor: SimulatedSupervisor, at: str) -> None:
+        if at == point and supervisor.process.is_alive:
+            over()
+            world.tell(f"fault: {action.kind}, {happen(supervisor)}, {point}")
+            world.count(f"fault {action.kind}")
+            name = supervisor.machine.host.name
+            site.history.add(Injected(at=world.now, until=world.now + _CUT_SECONDS, kind=action.kind, target=name))
+
+    def over() -> None:
+        for machine in site.machines.values():
+            machine.on_point = [other for other in machine.on_point if other is not come]
+
+    for machine in site.machines.values():
+        machine.on_point = [*machine.on_point, come]
+    world.after(seconds, over)
+    return f"when one has {point}"
+
+
+add(Kind(name="supervisor lost at a point", targets=("cluster",), seconds=(60, 600), weight=2), _supervisor_lost)
+add(Kind(name="slurmd lost at a point", targets=("cluster",), seconds=(60, 600), weight=4), _slurmd_lost)
 
 
 @performs("jobs fail")
@@ -243,5 +310,5 @@ def _bit_flip(site: Site, action: Action, seconds: float) -> str | None:
         return None  # of several controllers the journal is in PostgreSQL
     what = restoring.KINDS[int(drawn(action, 0.0, len(restoring.KINDS)))]
     site.operators[host.name].flip(what)
-    kill(unit)
+    processes.kill(unit)
     return f"{host.name}: {what}"

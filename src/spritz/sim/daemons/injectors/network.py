@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from spritz.sim.daemons.faults import drawn, host_of, performs
+from spritz.sim.daemons.faults import Kind, add, drawn, host_of, performs
+from spritz.sim.daemons.history import Injected
+from spritz.sim.daemons.injectors import processes
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
-    from spritz.sim.daemons.world import Host
+    from spritz.sim.daemons.world import Host, Process
 
 
 def _others(site: Site, host: Host) -> Iterator[str]:
@@ -109,3 +111,104 @@ def _slow_reader(site: Site, action: Action, seconds: float) -> str | None:
         return None
     site.world.network.stall(host.name, seconds)
     return host.name
+
+
+# Answers
+
+#: Requests that must have their effect once, though their answer may be lost: (sender, kind). Of commands, to nodes, of
+#: nodes, and to slurmdbd.
+_ASKED = (
+    *(("", name) for name in ("SubmitJob", "AwaitAllocation", "CreateStep", "FinishAllocation")),
+    *(("slurmctld", name) for name in ("LaunchBatch", "LaunchStep", "LaunchStep", "TerminateJob", "ForwardOrder")),
+    *(("slurmd", name) for name in ("ForwardOrder", "StepFinished", "JobGone", "RegisterNode")),
+    *(("slurmctld", "SuspendTasks"), ("slurmctld", "StoreEvents")),
+)
+
+#: Seconds that a link is cut for an answer: more and less than senders wait for one. Seconds until a connection or its
+#: server is lost: before and after it has answered.
+_CUT_SECONDS = 5.0, 40.0
+_LOST_SECONDS = 0.0002, 0.05
+
+
+def _answer_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The next request of a kind is received, and its answer is lost: with the link, the connection or the server."""
+    world, network, bits = site.world, site.world.network, int(action.data["draw"])
+    (sender, name), how = _ASKED[bits % len(_ASKED)], bits // len(_ASKED) % 4
+    wanted, until = name.encode(), world.now + seconds
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
+            return
+        if client.host is server.host:
+            return
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+        if how < 2:
+            lasts = min(drawn(action, *_CUT_SECONDS), until - world.now)
+            network.cut(server.host.name, client.host.name, lasts)
+        else:
+            low, high = _LOST_SECONDS
+            lasts = low * (high / low) ** drawn(action, 0.0, 1.0)
+            world.after(lasts, lambda: _break(site, client, server, kill=how == 2))
+        lost = ("link", "link", "server", "connection")[how]
+        hit = f"{lost} of {server.host.name} to {client.host.name}"
+        world.tell(f"fault: answer lost to {name}, {hit}, {lasts:.4f} s")
+        world.count("fault answer lost")
+        site.history.add(Injected(at=world.now, until=world.now + lasts, kind="answer lost", target=hit))
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    world.after(seconds, over)
+    return f"of {name}"
+
+
+def _break(site: Site, client: Process, server: Process, *, kill: bool) -> None:
+    """Kill the daemon that has received a request, or reset its connections with the sender."""
+    unit = next((unit for unit in site.units.values() if unit.process is server), None)
+    if kill and unit is not None:
+        processes.kill(unit)
+        return
+    for connection in list(site.world.network.connections):
+        if [end.process for end in connection.ends] in ([client, server], [server, client]):
+            connection.ends[0].reset()
+
+
+add(Kind(name="answer lost", targets=("cluster",), seconds=(60, 900), weight=6), _answer_lost)
+
+
+#: Seconds for which an order stays on its way, and its controller stands still: a standby takes over meanwhile.
+_DELAYED_SECONDS = 20.0, 58.0
+_STOPPED_SECONDS = 70.0
+
+
+def _order_delayed(site: Site, action: Action, seconds: float) -> str | None:
+    """A node that is to pass an order on cannot reach the others for a while, in which their controller is replaced."""
+    world, network = site.world, site.world.network
+    until = world.now + seconds
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        is_order = client.name == "slurmctld" and server.name == "slurmd" and b"ForwardOrder" in data
+        if not is_order or told not in network.on_bytes:
+            return
+        over()
+        lasts, stopped = drawn(action, *_DELAYED_SECONDS), _STOPPED_SECONDS
+        for host in site.nodes:
+            if host is not server.host:
+                network.cut(server.host.name, host.name, min(lasts, until - world.now))
+        client.stop()
+        world.after(min(stopped, until - world.now), client.go_on)
+        hit = f"{client} stopped, {server.host.name} cut off from nodes"
+        world.tell(f"fault: order delayed, {hit}, {lasts:.1f} s")
+        world.count("fault order delayed")
+        site.history.add(Injected(at=world.now, until=world.now + stopped, kind="order delayed", target="all"))
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    world.after(seconds, over)
+    return "of a leader"
+
+
+add(Kind(name="order delayed", targets=("cluster",), seconds=(300, 900), weight=3, part="standby"), _order_delayed)

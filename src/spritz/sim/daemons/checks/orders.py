@@ -1,0 +1,100 @@
+"""Rule 3, last part: nodes obey the orders that they have accepted.
+
+- Where a node has accepted the end of a life, nothing of it begins there.
+- A request for a step, however often it is repeated, makes one step.
+- From a suspension that a node has accepted to the next resumption, the life's processes there are stopped.
+
+Supervisors that start when the order comes begin a moment later, or after a slow start (`_SLOW`).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from spritz.model.ids import STEP_MAX
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Acted, Injected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.sim.daemons.checks.story import Run, Story
+
+#: Seconds in which a supervisor that is being forked begins, and in which it carries out an order.
+_BEGIN_SECONDS = 0.1
+_OBEY_SECONDS = 1.0
+
+#: Faults of a machine where steps begin late, and seconds by which.
+_SLOW = frozenset({"slow starts", "spool slow", "hang", "stop"})
+_SLOW_SECONDS = 90.0
+
+#: Orders that end a suspension, for which processes are continued.
+_CONTINUES = frozenset({"ResumeTasks", "TerminateJob", "TerminateStep"})
+
+
+def orders(story: Story) -> Iterator[Violation]:
+    """Every run on every node, against the orders for its life there."""
+    accepted: dict[tuple[str, str], list[Acted]] = {}
+    for entry in story.entries:
+        if isinstance(entry, Acted) and (entry.kind == "SuspendTasks" or entry.kind in _CONTINUES):
+            job, _, life = entry.subject.partition(" ")
+            accepted.setdefault((entry.node, f"{job.partition('.')[0]} {life}"), []).append(entry)
+    yield from _steps(story)
+    slow = [entry for entry in story.entries if isinstance(entry, Injected) and entry.kind in _SLOW]
+    for life in story.lives.values():
+        for run in life.runs:
+            for number, order in enumerate(
+                found := accepted.get((run.began.node, f"{life.job_id} life {life.life}"), ())
+            ):
+                if order.kind == "TerminateJob":
+                    yield from _begins_after(run, order, slow)
+                elif order.kind == "SuspendTasks":
+                    until = next((later.at for later in found[number + 1 :] if later.kind in _CONTINUES), inf)
+                    yield from _goes_on(run, order, until, slow)
+
+
+def _steps(story: Story) -> Iterator[Violation]:
+    """Each request of srun for a step makes one, however often it is repeated."""
+    asked: dict[int, int] = {}
+    for operation in story.operations:
+        if operation.kind == "step":
+            asked[operation.job_id] = asked.get(operation.job_id, 0) + 1
+    made: dict[int, list[Run]] = {}
+    for life in story.lives.values():
+        seen: set[int] = set()
+        for run in life.runs:
+            if run.began.step_id <= STEP_MAX and run.began.step_id not in seen:
+                seen.add(run.began.step_id)
+                made.setdefault(life.job_id, []).append(run)
+    for job_id, runs in made.items():
+        if len(runs) > asked.get(job_id, 0):
+            last = max(runs, key=lambda run: run.began.at).began
+            text = f"{len(runs)} steps of job {job_id} began, and {asked.get(job_id, 0)} were asked for"
+            yield Violation(rule="3.once", at=last.at, text=text, entries=tuple(run.began for run in runs))
+
+
+def _begins_after(run: Run, order: Acted, slow: list[Injected]) -> Iterator[Violation]:
+    if run.began.at > order.at + _BEGIN_SECONDS and not _is_slow(run, order.at, run.began.at, slow):
+        text = f"began on {order.node} at {clock(run.began.at)}, which had accepted its end at {clock(order.at)}"
+        yield _violation("3.ended", run, order, run.began.at, text)
+
+
+def _goes_on(run: Run, order: Acted, until: float, slow: list[Injected]) -> Iterator[Violation]:
+    due = max(order.at, run.began.at) + _OBEY_SECONDS
+    was_stopped = any(since <= due and stopped_until >= order.at for since, stopped_until in run.stops)
+    if due < min(until, run.until) and not was_stopped and not _is_slow(run, order.at, due, slow):
+        text = f"runs on {order.node} at {clock(due)}, which had accepted its suspension at {clock(order.at)}"
+        yield _violation("3.suspended", run, order, due, text)
+
+
+def _is_slow(run: Run, since: float, until: float, slow: list[Injected]) -> bool:
+    """Whether something on its machine may have delayed the step between these times."""
+    node = run.began.node
+    return any(fault.at <= until and fault.until + _SLOW_SECONDS >= since and node in fault.target for fault in slow)
+
+
+def _violation(rule: str, run: Run, order: Acted, at: float, text: str) -> Violation:
+    began = run.began
+    label = f"step {began.step_id} of job {began.job_id} (restart {began.restart_count})"
+    return Violation(rule=rule, at=at, text=f"{label} {text}", entries=(order, began))
