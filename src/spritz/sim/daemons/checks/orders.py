@@ -38,19 +38,19 @@ def orders(story: Story) -> Iterator[Violation]:
     accepted: dict[tuple[str, str], list[Acted]] = {}
     for entry in story.entries:
         if isinstance(entry, Acted) and (entry.kind == "SuspendTasks" or entry.kind in _CONTINUES):
-            job, _, life = entry.subject.partition(" ")
-            accepted.setdefault((entry.node, f"{job.partition('.')[0]} {life}"), []).append(entry)
+            job, _, number = entry.subject.partition(" ")
+            accepted.setdefault((entry.node, f"{job.partition('.')[0]} {number}"), []).append(entry)
     yield from _steps(story)
     slow = [entry for entry in story.entries if isinstance(entry, Injected) and entry.kind in _SLOW]
     for life in story.lives.values():
         for run in life.runs:
-            for number, order in enumerate(
+            for place, order in enumerate(
                 found := accepted.get((run.began.node, f"{life.job_id} life {life.life}"), ())
             ):
                 if order.kind == "TerminateJob":
                     yield from _begins_after(run, order, slow)
                 elif order.kind == "SuspendTasks":
-                    until = next((later.at for later in found[number + 1 :] if later.kind in _CONTINUES), inf)
+                    until = next((later.at for later in found[place + 1 :] if later.kind in _CONTINUES), inf)
                     yield from _goes_on(run, order, until, slow)
 
 
