@@ -15,13 +15,16 @@ from typing import Any
 
 from spritz.sim.daemons import checks
 from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation
-from spritz.sim.daemons.history import History
+from spritz.sim.daemons.history import Booted, Ended, History
 from tests.endurance.faults import Faults
 from tests.endurance.ran import Ran
 from tests.endurance.reading import read
 from tests.endurance.site import Site, wait
 from tests.endurance.users import User
 from tests.machines.lan import Lan, missing
+
+#: Seconds from the first process of a machine that its loss of power ends to the note that it is gone.
+_CRASH_SECONDS = 3.0
 
 
 def main() -> int:
@@ -32,6 +35,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=3)
     parser.add_argument("--pause", type=float, default=6.0, help="seconds between two faults, on average")
     parser.add_argument("--report", help="write figures and violations to this file, as JSON")
+    parser.add_argument("--history", help="write what users and nodes saw to this file, a line each")
     options = parser.parse_args()
     if reason := missing():
         sys.stderr.write(f"endurance: {reason}\n")
@@ -74,6 +78,10 @@ def _endure(lan: Lan, options: argparse.Namespace) -> tuple[dict[str, Any], list
     recorder.stop()  # first: what begins after the reading is not in it
     final = _final(site, options.nodes, last_fault_at, drained)
     site.close()
+    _doubt_ends(history)
+    if options.history:
+        with open(options.history, "w") as file:
+            file.writelines(f"{entry!r}\n" for entry in history.entries)
     asked: Counter[str] = Counter()
     for user in users:
         asked.update(user.counts)
@@ -87,6 +95,17 @@ def _endure(lan: Lan, options: argparse.Namespace) -> tuple[dict[str, Any], list
         "drained": drained,
     }
     return figures, checks.check(history, final)
+
+
+def _doubt_ends(history: History) -> None:
+    """A script writes its status down before it exits: if its machine lost power then, the end is not known."""
+    booted: dict[str, list[float]] = {}
+    for entry in history.entries:
+        if isinstance(entry, Booted):
+            booted.setdefault(entry.node, []).append(entry.at)
+    for entry in history.entries:
+        if isinstance(entry, Ended) and any(0 <= at - entry.at < _CRASH_SECONDS for at in booted.get(entry.node, ())):
+            entry.lost = True
 
 
 def _is_drained(site: Site) -> bool:

@@ -38,6 +38,8 @@ class Ran:
         self._over = threading.Event()
         #: processes of scripts that run, by pidfd
         self._watched: dict[int, tuple[str, int, int]] = {}
+        #: scripts that were gone when it was read that they had begun: how they ended may be written further down
+        self._gone_before: list[tuple[str, int, int]] = []
         #: exit statuses that scripts wrote down before they ended
         self._statuses: dict[tuple[str, int, int], int] = {}
         self._poll = select.poll()
@@ -58,14 +60,15 @@ class Ran:
         self._lines.touch()
         with self._lines.open() as file:
             while not self._over.is_set():
-                for line in file:
-                    self._take(line.split())
                 looked_at = time.time()
                 ended = self._poll.poll(20)
+                # After the look: what a script wrote before it ended is read before its end is noted.
+                for line in file:
+                    self._take(line.split())
+                for key in self._gone_before:
+                    self._ended(key)
+                self._gone_before.clear()
                 for descriptor, _ in ended:
-                    # What it wrote before it ended may not be read yet.
-                    for line in file:
-                        self._take(line.split())
                     self._gone(descriptor)
                 self._seen_at = looked_at
                 time.sleep(0.01)
@@ -98,7 +101,7 @@ class Ran:
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._ended(key)
+            self._gone_before.append(key)
             return
         self._watched[descriptor] = key
         self._poll.register(descriptor, select.POLLIN)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.sim.daemons.checks.faults import reported_end
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Fired, Outcome
 from spritz.sim.daemons.wanted import Triggered
@@ -52,11 +51,13 @@ def _judged(story: Story, operation: Operation, wanted: Triggered, fired: list[F
     ended_at = _ended_at(story, operation.job_id)
     if ended_at is None:
         return
-    due = max(ended_at, operation.called_at) + wanted.offset_seconds
+    # By the controller's clock, which may be set in the meantime.
+    due = story.earliest(ended_at + wanted.offset_seconds)
     if fired and fired[0].at < due - 1.0:
         text = f"{name} ran {due - fired[0].at:.3f} seconds before it was due, at the end of job {operation.job_id}"
         yield Violation(rule="3.trigger", at=fired[0].at, text=text)
-    since, until = ended_at - _PROMPT_SECONDS, due + _PROMPT_SECONDS
+    until = story.latest(ended_at + wanted.offset_seconds) + _PROMPT_SECONDS
+    since = story.earliest(ended_at) - _PROMPT_SECONDS
     if fired or operation.outcome is not Outcome.DONE or until > story.final.read_at:
         return
     recovery = story.final.rules.recovery_seconds
@@ -65,7 +66,7 @@ def _judged(story: Story, operation: Operation, wanted: Triggered, fired: list[F
 
 
 def _ended_at(story: Story, job_id: int) -> float | None:
-    """When the job ended, if it ended once and is one record; the earliest moment that its reported end can mean."""
+    """When the job ended, by the controller's clock, if it ended once and is one record."""
     subject = story.subject(job_id)
     wanted = story.wanted(job_id)
     lives = story.lives_of(subject)
@@ -73,4 +74,4 @@ def _ended_at(story: Story, job_id: int) -> float | None:
         return None
     if any(change.kind in _ANEW for change in story.changes(subject)) or not lives[-1].reported.ended_at:
         return None
-    return reported_end(story, lives[-1])
+    return lives[-1].reported.ended_at
