@@ -104,6 +104,8 @@ class Disk:
         self.names: list[Name] = []
         self._faults: dict[str, Fault] = {}
         self._crash: Crash | None = None
+        #: hears of such a death, and for how many seconds the machine is dark
+        self.on_crash: Callable[[float], None] = lambda seconds: None
         #: SQLite's files at the beginning of the transaction in which a crash is due
         self._before: Files | None = None
         #: (head of the log, place, before) of its sectors whose sync failed
@@ -320,17 +322,20 @@ class Disk:
         self.world.count(f"fault {kind} inside a write")
         self.world.tell(f"fault: {kind} inside a write, {process}")
         if kind == "power":
-            self._turn_off()
+            self.on_crash(self._turn_off())
         else:
+            self.on_crash(0.0)
             process.end()
         if before is not None:
             self._tear(before, ordered=kind != "power")
         raise ProcessKilled
 
-    def _turn_off(self) -> None:
-        """The machine loses its power; it comes back in a while."""
+    def _turn_off(self) -> float:
+        """The machine loses its power. Returns the seconds until it comes back."""
         self.host.lose_power()
-        self.world.after(self.random.uniform(*self.dark_seconds), self.host.boot)
+        seconds = self.random.uniform(*self.dark_seconds)
+        self.world.after(seconds, self.host.boot)
+        return seconds
 
     def _forget_unsynced(self) -> None:
         """The machine has lost its power: of what was not synced any part may be gone."""

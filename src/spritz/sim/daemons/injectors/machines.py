@@ -110,6 +110,13 @@ def _crash_in_write(kind: str, site: Site, action: Action) -> str | None:
     if host is None or host.disk is None:
         return None
     operations = int(2 ** drawn(action, 0.0, 6.0))
+    world, name = site.world, host.name
+
+    def strike(seconds: float) -> None:
+        """Perhaps long after the fault was injected: the checks must know from when on something may be late."""
+        site.history.add(Injected(at=world.now, until=world.now + seconds, kind=action.kind, target=name))
+
+    host.disk.on_crash = strike
     host.disk.crash(kind, operations)
     return f"{host.name} after {operations} operations"
 
