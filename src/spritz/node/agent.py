@@ -104,7 +104,17 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("before_boot", "gpus", "heard_at", "machine", "serial", "setup", "spool", "spool_id")
+    __slots__ = (
+        "before_boot",
+        "gpus",
+        "heard_at",
+        "machine",
+        "of_unknown_boot",
+        "serial",
+        "setup",
+        "spool",
+        "spool_id",
+    )
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
@@ -114,6 +124,8 @@ class _NodeHere:
         self.spool_id = ""
         #: steps that were begun before the machine's last boot
         self.before_boot: frozenset[RunningStep] = frozenset()
+        #: steps found at the daemon's start of which it is unknown whether the machine has booted since they began
+        self.of_unknown_boot: frozenset[RunningStep] = frozenset()
         #: held while a Prolog or Epilog runs, with PrologFlags=Serial
         self.serial = asyncio.Lock()
         self.setup = setup
@@ -340,8 +352,11 @@ class Agent:
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
-            if self._has_booted(here, boot_id):
-                here.before_boot = frozenset(step.key for step in left.found)
+            found, booted = frozenset(step.key for step in left.found), self._has_booted(here, boot_id)
+            if booted is None:
+                here.of_unknown_boot = found
+            elif booted:
+                here.before_boot = found
             for directory, reason in left.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
@@ -374,8 +389,10 @@ class Agent:
                 here.setup.container.sweep(here.machine.lives)
         return count
 
-    def _has_booted(self, here: _NodeHere, boot_id: str) -> bool:
-        """Whether the machine has booted since a daemon last served this spool. Stores the id of this boot."""
+    def _has_booted(self, here: _NodeHere, boot_id: str) -> bool | None:
+        """Whether the machine has booted since a daemon last served this spool; None if the spool or the kernel does
+        not tell. Stores the id of this boot.
+        """
         before = ""
         try:
             before = here.spool.last_boot()
@@ -383,7 +400,7 @@ class Agent:
                 here.spool.store_boot(boot_id)
         except OSError as error:  # where it is unknown, the age of the spool's directories tells
             self._log.error("spool.bootless", node=here.machine.node, error=error)
-        return bool(before and boot_id) and not is_same_boot(before, boot_id)
+        return not is_same_boot(before, boot_id) if before and boot_id else None
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""
@@ -760,7 +777,9 @@ class Agent:
 
     async def _kill_leftovers(self, here: _NodeHere, key: RunningStep) -> None:
         directory = here.spool.directory(key)
-        booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
+        # Times tell only where nothing else does: a clock that was set forward makes every directory look old.
+        unknown = key in here.of_unknown_boot
+        booted = key in here.before_boot or (unknown and _is_of_an_earlier_boot(directory, self._clock.now()))
         began = not spools.give_up(directory)
         stuck = (here.machine.node, key) in self._stuck
         self._stuck.discard((here.machine.node, key))

@@ -128,6 +128,18 @@ def test_an_acknowledged_hold_must_be_in_force() -> None:
     assert day.broken()["1.change"].endswith("but at the end it waits without a hold")
 
 
+def test_a_nice_value_may_change_again_by_a_later_top() -> None:
+    """scontrol(1) top: other jobs of the user move down for the one."""
+    for top_at, right in ((None, False), (1.5, False), (3.0, True)):
+        day = Day()
+        job, other = day.submit(1.0), day.submit(1.0)
+        if top_at is not None:
+            day.request("top", other, top_at)
+        day.request("update", job, 2.0, fields={"nice": 500})
+        day.record(job, spec=replace(day.jobs[job].spec, nice=499))
+        assert ("1.change" not in day.broken(drained=False)) is right
+
+
 def test_an_acknowledged_update_must_be_in_force() -> None:
     day = Day()
     job = day.submit(1.0, begin_at=20_000.0)

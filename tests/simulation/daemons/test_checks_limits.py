@@ -150,6 +150,16 @@ def test_reservations(uid: int, reservation: str, node: str, at: float, text: st
     assert text in broken.get("3.reservation", "")
 
 
+def test_a_launch_that_was_held_up_does_not_reach_into_a_reservation() -> None:
+    """Its limit counts from the controller's decision."""
+    for started_at, right in ((30.0, True), (95.0, False)):
+        day = Day(order_seconds=5.0, reservations=(MEETING,))
+        job = day.submit(10, time_limit_minutes=1)
+        day.run(job, 95, 99)
+        day.record(job, started_at=started_at)
+        assert ("3.reservation" not in day.broken()) is right
+
+
 def test_a_job_that_ran_when_the_reservation_was_made_may_go_on() -> None:
     day = Day()
     job = day.submit(1)

@@ -248,6 +248,17 @@ def test_a_component_without_processes_is_over_with_the_first(since: float, righ
     assert ("3.dependency" not in day.broken(rows=None)) is right
 
 
+@pytest.mark.parametrize(("restart_count", "right"), [(1, True), (0, False)])
+def test_a_job_may_have_started_in_a_life_that_left_nothing(restart_count: int, right: bool) -> None:
+    day = Day()
+    first = day.submit(1)
+    second = day.submit(2, dependencies=(Condition(kind="after", job_id=first),))
+    day.run(second, 3, 4)
+    day.record(first, restart_count=restart_count)
+    day.run(first, 5, 6, restart_count=restart_count)
+    assert ("3.dependency" not in day.broken(rows=None)) is right
+
+
 def test_any_of_several_dependencies_suffices() -> None:
     for mode, right in (("any", True), ("all", False)):
         day = Day()

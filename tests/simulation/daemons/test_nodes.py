@@ -172,6 +172,25 @@ def test_what_a_killed_supervisor_leaves_is_killed_before_the_end_is_told() -> N
     apart(_supervisor_dies, 13)
 
 
+def _supervisor_dies_and_the_clock_is_ahead(seed: int) -> None:
+    cluster = Cluster(seed)
+    cluster.world.run(5)
+    job = cluster.submit("seconds=60", requeue=False)
+    cluster.wait(lambda: cluster.of(job, Began))
+    cluster.daemons["n1"].host.set_clock(3600.0)
+    cluster.world.run(1)
+    assert cluster.machines["n1"].kill_supervisor()
+    cluster.ends(job, "FAILED", "NODE_FAIL")
+    (ended,) = cluster.of(job, Ended)
+    assert ended.signal == 9
+    cluster.check()
+    cluster.close()
+
+
+def test_a_clock_that_is_set_forward_is_no_boot_that_ended_what_a_supervisor_left() -> None:
+    apart(_supervisor_dies_and_the_clock_is_ahead, 13)
+
+
 def _does_not_die(seed: int) -> None:
     cluster = Cluster(seed, more="UnkillableStepTimeout=20")
     cluster.world.run(5)

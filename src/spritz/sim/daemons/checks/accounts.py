@@ -80,7 +80,9 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
     started_at = min(job.started_at, ended_at) if ended_at else job.started_at
     # Of a job that is ended from outside, Slurm records no exit status, and its processes end later: scontrol has 0:15,
     # sacct 0:0. Source: recordings of 22.05, tests/conformance/golden/accounts/sacct.txt and golden/site/jobs.txt.
-    exit_status = 0 if job.state in _NO_EXIT_STATUS else job.exit_status
+    # A job whose deadline cannot be met any more has 1:0 in both, one that was ended at it no status.
+    missed = job.state is JobState.DEADLINE and bool(life.runs)
+    exit_status = 0 if job.state in _NO_EXIT_STATUS or missed else job.exit_status
     for name, held, recorded in (("state", job.state.value, row.state), ("exit status", exit_status, row.exit_status)):
         if held != recorded:
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")

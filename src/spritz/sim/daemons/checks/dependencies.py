@@ -155,7 +155,12 @@ def _started_at(story: Story, subject: Subject) -> float:
     moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
     # What could be queued again had started, perhaps before its processes began.
     moments += [change.called_at for change in story.changes(subject) if change.kind == "requeue"]
-    for life in _lives(story, subject):
+    lives = _lives(story, subject)
+    submission = story.submissions.get(subject[0])
+    if submission is not None and lives and len(lives) <= lives[-1].life:
+        # A life of which nobody saw processes, on a node that hung, say, and that a requeue has left without a record.
+        moments.append(submission.called_at)
+    for life in lives:
         moments.append(life.began_at)
         if life.reported is not None:
             reported = life.reported.started_at or life.reported.ended_at

@@ -90,7 +90,10 @@ def _into(story: Story, life: Life, run: Run, reserved: Reserved) -> Iterator[Vi
     if minutes is None or len(limits) != 1:
         return
     slack = story.final.clock_error_seconds + story.final.rules.order_seconds
-    if run.began.at - life.began_at <= slack and run.began.at - slack + minutes * 60 > reserved.start_at:
+    # A launch may have been held up for long: its time runs from the controller's decision on.
+    reported = life.reported.started_at if life.reported is not None else 0.0
+    started_at = min(run.began.at, reported) if reported else run.began.at
+    if run.began.at - life.began_at <= slack and started_at - slack + minutes * 60 > reserved.start_at:
         limit = f"its limit of {minutes} minutes reaches into it: {_extent(reserved)}"
         yield _violation(run, reserved, f"which it does not name, and {limit}")
 
