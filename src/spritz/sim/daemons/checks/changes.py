@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.sim.daemons.history import Operation
 
-#: Fields that are read back in units of their own: times of the daemons' clock, lists that are met one by one.
 #: Times are compared to the second.
 _SECOND = 1.0
 
+#: Fields that are read back in units of their own: times of the daemons' clock, lists that are met one by one.
 _NOT_COMPARED = frozenset(
     {"array_limit", "begin_at", "deadline_at", "dependencies", "dependency_mode", "hold", "priority", "end_at"}
 )
