@@ -230,6 +230,7 @@ def row_of(job: Job, state: str = "") -> JobRecord:
         started_at=job.started_at,
         ended_at=job.ended_at,
         exit_status=job.exit_status if job.state in (JobState.COMPLETED, JobState.FAILED) else 0,
+        suspended_seconds=job.suspended_seconds,
         batch=job.spec.batch,
     )
 

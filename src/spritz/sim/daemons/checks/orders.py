@@ -38,20 +38,19 @@ def orders(story: Story) -> Iterator[Violation]:
     accepted: dict[tuple[str, str], list[Acted]] = {}
     for entry in story.entries:
         if isinstance(entry, Acted) and (entry.kind == "SuspendTasks" or entry.kind in _CONTINUES):
-            job, _, number = entry.subject.partition(" ")
-            accepted.setdefault((entry.node, f"{job.partition('.')[0]} {number}"), []).append(entry)
+            job, _, life = entry.subject.partition(" ")
+            accepted.setdefault((entry.node, f"{job.partition('.')[0]} {life}"), []).append(entry)
     yield from _steps(story)
     slow = [entry for entry in story.entries if isinstance(entry, Injected) and entry.kind in _SLOW]
-    for life in story.lives.values():
-        for run in life.runs:
-            for place, order in enumerate(
-                found := accepted.get((run.began.node, f"{life.job_id} life {life.life}"), ())
-            ):
-                if order.kind == "TerminateJob":
-                    yield from _begins_after(run, order, slow)
-                elif order.kind == "SuspendTasks":
-                    until = next((later.at for later in found[place + 1 :] if later.kind in _CONTINUES), inf)
-                    yield from _goes_on(run, order, until, slow)
+    for run in (run for known in story.lives.values() for run in known.runs):
+        began = run.began
+        its = accepted.get((began.node, f"{began.job_id} life {began.restart_count}"), [])
+        for number, order in enumerate(its):
+            if order.kind == "TerminateJob":
+                yield from _begins_after(run, order, slow)
+            elif order.kind == "SuspendTasks":
+                until = next((later.at for later in its[number + 1 :] if later.kind in _CONTINUES), inf)
+                yield from _goes_on(run, order, until, slow)
 
 
 def _steps(story: Story) -> Iterator[Violation]:
@@ -68,9 +67,9 @@ def _steps(story: Story) -> Iterator[Violation]:
                 seen.add(run.began.step_id)
                 made.setdefault(life.job_id, []).append(run)
     for job_id, runs in made.items():
-        if len(runs) > asked.get(job_id, 0):
+        if len(runs) > asked.get(job_id, len(runs)):
             last = max(runs, key=lambda run: run.began.at).began
-            text = f"{len(runs)} steps of job {job_id} began, and {asked.get(job_id, 0)} were asked for"
+            text = f"{len(runs)} steps of job {job_id} began, and {asked[job_id]} were asked for"
             yield Violation(rule="3.once", at=last.at, text=text, entries=tuple(run.began for run in runs))
 
 

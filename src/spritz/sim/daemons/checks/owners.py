@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
 from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.sim.daemons.checks.story import Run, Story
+
+_SIGTERM = 15
 
 #: seconds after its beginning until a job that was suspended before is stopped
 _AT_ONCE_SECONDS = 0.1
@@ -48,11 +51,26 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
         # A job that is suspended while its launch is on its way begins and is stopped at once.
-        if cpus and other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at + _AT_ONCE_SECONDS):
+        owned = other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at + _AT_ONCE_SECONDS)
+        if cpus and owned and not _ends_suspended(story, other, began.at):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:
             yield _violation("3.gres", run, other, f"{name} {index}")
+
+
+def _ends_suspended(story: Story, run: Run, at: float) -> bool:
+    """Whether its processes are being ended, and an administrator had suspended its job, which freed its CPUs."""
+    began = run.began
+    changes = story.changes(story.subject(began.job_id))
+    suspended = any(change.kind == "suspend" and began.at <= change.called_at <= at for change in changes)
+    return (suspended or story.final.rules.suspends) and any(
+        isinstance(entry, Signalled)
+        and entry.number == _SIGTERM
+        and (entry.node, entry.job_id, entry.restart_count) == (began.node, began.job_id, began.restart_count)
+        and entry.at <= at
+        for entry in story.entries
+    )
 
 
 def _life(run: Run) -> tuple[int, int]:

@@ -1,0 +1,101 @@
+"""Rule 3: nodes obey the orders that they have accepted, and jobs end as they were seen to end."""
+
+from __future__ import annotations
+
+from spritz.model.states import JobState
+from spritz.sim.daemons.history import Acted, Operation, Outcome
+from tests.simulation.daemons.day import Day
+
+
+def accept(day: Day, job_id: int, at: float, kind: str, node: str = "n1") -> None:
+    """A node accepts an order about a job's present life."""
+    subject = f"{job_id} life {day.jobs[job_id].restart_count}"
+    day.history.add(Acted(at=at, host="c1", pid=1, term=1, kind=kind, node=node, subject=subject))
+
+
+def test_what_begins_after_its_end_was_accepted_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 3)
+    accept(day, job, 3, "TerminateJob")
+    day.record(job, state=JobState.COMPLETED, started_at=2.0, ended_at=3.0)
+    assert day.check() == []
+    day.begin(job, 5, step_id=0)
+    day.end(job, 6, step_id=0)
+    assert day.broken()["3.ended"] == "step 0 of job 1 (restart 0) began on n1 at 5, which had accepted its end at 3"
+
+
+def test_processes_that_a_suspension_did_not_stop_are_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    accept(day, job, 2, "SuspendTasks")
+    day.begin(job, 3)
+    day.signal(job, 3.1, 19)
+    accept(day, job, 9, "ResumeTasks")
+    day.signal(job, 9.1, 18)
+    accept(day, job, 20, "SuspendTasks")
+    accept(day, job, 21.5, "TerminateJob")
+    day.end(job, 22)
+    day.record(job, state=JobState.COMPLETED, started_at=2.0, ended_at=22.0)
+    assert "which had accepted its suspension at 20" in day.broken()["3.suspended"]
+
+
+def test_a_step_that_is_made_twice_for_one_request_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.request("step", job, 3, wanted="a step")
+    day.begin(job, 4, step_id=0)
+    day.end(job, 5, step_id=0)
+    assert "3.once" not in day.broken()
+    day.begin(job, 6, step_id=1)
+    day.end(job, 7, step_id=1)
+    assert day.broken()["3.once"] == "2 steps of job 1 began, and 1 were asked for"
+
+
+def test_a_job_that_died_with_its_machine_has_not_failed() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.boot(5, "n1")
+    day.record(job, state=JobState.FAILED, exit_status=9, started_at=2.0, ended_at=9.0)
+    assert "FAILED with 0:9; its machine died with it" in day.broken()["3.exit"]
+
+
+def test_a_job_whose_script_has_exited_is_not_run_again() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 5)
+    day.queue_again(job, 8)
+    day.run(job, 9, 10)
+    day.record(job, state=JobState.COMPLETED, started_at=9.0, ended_at=10.0)
+    text = "job 1 began again at 9; n1 saw its script exit with 0 at 5"
+    assert day.broken(rows=None)["3.again"] == text
+    day.fault(5, 70, "n1")
+    assert "3.again" not in day.broken(rows=None)
+
+
+def test_a_job_that_is_reported_to_outlive_its_script_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 5)
+    day.record(job, state=JobState.TIMEOUT, started_at=2.0, ended_at=300.0)
+    assert day.broken(rows=None)["6.running"] == "job 1 is TIMEOUT at 300, and its script ended at 5"
+
+
+def allocation(day: Day, outcome: Outcome, answer: str | None) -> Operation:
+    job = day.submit(1, kind="allocate", batch=False)
+    day.begin(job, 2, step_id=0)
+    day.end(job, 5, step_id=0, exit_code=3)
+    day.record(job, state=JobState.CANCELLED, started_at=2.0, ended_at=9.0)
+    return day.request("finish", job, 6, outcome=outcome, answer=answer, wanted=3 << 8)
+
+
+def test_an_allocation_is_not_cancelled_because_its_command_gave_up() -> None:
+    day = Day()
+    allocation(day, Outcome.UNKNOWN, "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR")
+    text = "job 1 is CANCELLED, which nobody asked for; its command ended with 3:0 at 6, and gave up telling that"
+    assert day.broken()["3.exit"] == text
+    day = Day()
+    allocation(day, Outcome.UNKNOWN, None)  # it was killed
+    assert "3.exit" not in day.broken()
