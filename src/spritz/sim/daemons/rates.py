@@ -16,6 +16,8 @@ CONNECTIONS_MAX = 30
 FORKS_MAX = 1
 #: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
 REQUESTS_MAX = 150
+#: The same for questions who leads: each command that waits for a controller asks 20 times a second.
+PINGS_MAX = 1_000
 #: Most requests with the same contents that a process sends within a second.
 SAME_MAX = 10
 
