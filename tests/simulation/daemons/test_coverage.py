@@ -35,7 +35,6 @@ MESSAGES_APART: dict[str, str] = {
             "only a person asks",
             "ClearStatistics GetCallStatistics GetDatabaseConfiguration Ping Statistics",
         ),
-        ("slurmdbd", "sent when the journal no longer has what slurmdbd lacks", "StoreState"),
         ("slurmdbd", "an injector restarts it", "ReconfigureDatabase ShutdownDatabase"),
         ("slurmdbd", "no federation, no tokens", "PassToCluster MakeToken UseToken"),
     )

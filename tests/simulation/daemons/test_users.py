@@ -13,6 +13,7 @@ from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, run
 from spritz.sim.daemons.wanted import Change, Wanted
 from spritz.sim.daemons.workload import NewJob, NewStep, draw, script_of
+from spritz.sim.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN
@@ -161,7 +162,7 @@ def test_salloc_hears_that_its_allocation_was_revoked() -> None:
 
 def test_administrators_change_the_cluster() -> None:
     nodes = ["n1"]
-    reserved = {"name": "r", "start_at": 1_800_000_040.0, "duration_seconds": 60.0, "nodes": nodes, "users": ["alice"]}
+    reserved = {"name": "r", "start_at": EPOCH + 40.0, "duration_seconds": 60.0, "nodes": nodes, "users": ["alice"]}
     result = told(
         ask(5, "set_node", "root", nodes=nodes, state="DRAIN"),
         ask(6, "set_node", "root", nodes=nodes, state="RESUME"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import channel
-from spritz.controller import blobs, images, journal_postgresql, journal_reader, loop
+from spritz.controller import blobs, images, journal_postgresql, journal_reader
 from spritz.controller.api import deferred, jobs, row_cache
 from spritz.core import timers
 
@@ -36,7 +36,6 @@ _LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (journal_postgresql, "_PAGE_GROUPS", (1, 2)),
     (journal_reader, "READ_GROUPS", (3,)),
     (journal_reader, "EVENTS_GROUPS", (3,)),
-    (loop, "RESERVED_IDS", (2, 20)),
     (row_cache, "ROWS_MAX", (10,)),
     (timers, "SUPERSEDED_MAX", (0, 4)),
 )
