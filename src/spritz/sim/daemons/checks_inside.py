@@ -475,7 +475,10 @@ def replay(reading: Reading, machine: Machine) -> None:
     for group in reading.groups(machine.state.version):
         for number, event in enumerate(decode_group(group), group.first):
             if number == machine.state.version + 1:
-                machine.apply(event)
+                try:
+                    machine.apply(event)
+                except Exception as error:
+                    raise JournalCorrupt(f"event {number} does not fit the state: {error!r}") from error
     if machine.state.version != reading.last_sequence:
         at, last = machine.state.version, reading.last_sequence
         raise JournalCorrupt(f"the journal ends at event {last}, and {at} is the last one that follows")
