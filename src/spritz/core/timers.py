@@ -38,6 +38,9 @@ LISTENING_SECONDS = 5.0
 
 K = TypeVar("K", int, str)
 
+#: superseded deadlines that a heap may hold, beyond as many as there are deadlines in force
+SUPERSEDED_MAX = 64
+
 #: OverTimeLimit=UNLIMITED as stored (minutes, 16 bit in Slurm)
 OVER_TIME_UNLIMITED = 65_535
 
@@ -63,7 +66,7 @@ class Deadlines(Generic[K]):
         # The old entry stays in the heap and is skipped when it surfaces (`_times` no longer agrees): removing it would
         # cost O(n).
         heappush(self._heap, (at, job_id))
-        if len(self._heap) > 2 * len(times) + 64:
+        if len(self._heap) > 2 * len(times) + SUPERSEDED_MAX:
             # Superseded entries stay in the heap until they surface; those of long limits would pile up for days.
             self._heap = [(time, number) for number, time in times.items()]
             heapify(self._heap)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from spritz.controller.journal import Group, Image
+from spritz.core.timers import Deadlines
 from spritz.sim.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
 from spritz.sim.daemons.world import EPOCH, Process, World
 
@@ -44,7 +45,9 @@ def inside(tmp_path: Path) -> Inside:
     context: Any = SimpleNamespace(writer=_Writer(), journal=SimpleNamespace(append=lambda group, blobs: None))
     machine: Any = SimpleNamespace(
         next_deadline=lambda: EPOCH,
-        state=SimpleNamespace(version=1),
+        state=SimpleNamespace(
+            version=1, deadlines=Deadlines(), step_deadlines=Deadlines(), minute_deadlines=Deadlines()
+        ),
         handle=lambda command, now: None,
         check=lambda command, now: None,
     )

@@ -18,4 +18,4 @@ def test_what_happens_too_often_within_a_second_is_reported_once(tmp_path: Path)
     for _ in range(9):
         rates.note(world, "it is tried", 3)
     ((rule, _, text),) = world.violations
-    assert (rule, text) == (rates.RETRIES_PAUSE, "it is tried, more than 3 times within a second")
+    assert (rule, text) == (rates.RETRIES_PAUSE, "it is tried, more than 3 times within 1 s")

@@ -54,23 +54,21 @@ FAULTS = (
         " the job is COMPLETING for ever.",
     ),
     Planted(
-        name="unanswered_order_dropped",
+        name="returned_node_is_told_nothing",
         rule=6,
         kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_NODES,
         old="""\
-            if isinstance(effect, core_effects.PASSING):
-                return
+                self._catch_up(report.name)
 
-    def _drain_for_clock(
+        report = structs.replace(
 """.rstrip(),
         new="""\
-            return
 
-    def _drain_for_clock(
+        report = structs.replace(
 """.rstrip(),
-        why="An order without an answer is not repeated while the connection lives: a node that hung for some seconds"
-        " never starts, or never ends, the job.",
+        why="A node that registers again hears nothing of what was decided meanwhile: launches, suspensions and ends of"
+        " jobs whose orders were lost with its connection stay lost.",
     ),
     Planted(
         name="order_overtakes_the_tree",

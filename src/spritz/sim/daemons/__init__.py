@@ -19,13 +19,16 @@ Map
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `triggers`     strigger, and which of their programs ran
 `users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
-               scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; `workload`: a day of them
+               scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; a day of them:
+               `workload`, `habits`
 `final`        what users are shown in the end; `judge`: the checks of a run
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
 `main`         `python -m spritz.sim.daemons`
 `database`     PostgreSQL and its driver in memory, with faults
+`small_limits` limits of production code that some runs make small
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
+`followers`    programs that follow the cluster over a connection that they keep
 `wanted`       what the workload asks for, as far as the checks depend on it
 `checks`       rules that every history must keep
 `injectors`  what injects each kind of fault; `restoring`: rotten bits, and who restores the state

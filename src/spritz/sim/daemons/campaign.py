@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import faults, inquiries, triggers, workload
+from spritz.sim.daemons import faults, habits, inquiries, triggers, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -37,7 +37,13 @@ RUN_SECONDS_MAX = 120.0
 _WALL_TIMES = 10
 
 #: What adds actions to a plan.
-DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [workload.draw, inquiries.draw, triggers.draw, faults.draw]
+DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [
+    workload.draw,
+    habits.draw,
+    inquiries.draw,
+    triggers.draw,
+    faults.draw,
+]
 
 #: asks a run that is stuck where it is, and the file with the answer
 _TELL_SIGNAL = signal.SIGUSR1

@@ -10,22 +10,27 @@ A violation is (rule, seconds after the beginning, text), and goes to `World.vio
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.controller import daemon
-from spritz.controller.journal import JournalError
+from spritz.controller.api import table
+from spritz.controller.api.deferred import DeferredRequests
+from spritz.controller.events import decode_group
+from spritz.controller.journal import JournalCorrupt, JournalError
 from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.journal_sqlite import SqliteReading
-from spritz.controller.recovery import machine_of, replay_after
+from spritz.controller.recovery import machine_of
+from spritz.core.decide import replenish
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import SYSTEM
-from spritz.sim.daemons import threads
+from spritz.sim.daemons import rates, threads
 from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import ModuleType
 
     from msgspec import Struct
@@ -37,8 +42,10 @@ if TYPE_CHECKING:
     from spritz.controller.loop import Reply
     from spritz.controller.recovery import Reading, Recovered
     from spritz.core.machine import Outcome
+    from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
+    from spritz.model.reservation import Reservation
     from spritz.sim.daemons.world import Process
 
 STATE_IS_JOURNAL = "4: the state is the replay of the journal"
@@ -51,6 +58,7 @@ TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
 DEADLINES_MOVE = "5: a due deadline moves something"
 DEPOSED_END = "4: a controller that another one has deposed stops"
 ORDERS_ARE_FEW = "5: no order is repeated many times a second"
+NOTHING_FAILS = "4: no decision fails"
 
 #: Seconds between two looks at a running controller, and groups committed between two replays of its journal.
 LOOK_SECONDS = 20.0
@@ -67,9 +75,14 @@ OVERDUE_SECONDS = 30.0
 #: Looks at a controller that runs while another one has its lease, until it must have noticed: the longest lease, and
 #: the seconds in which it stops.
 DEPOSED_LOOKS = 4
+#: Seconds in which a controller stops that has lost its lease.
+_STOP_SECONDS = 15.0
 #: Times that the same effect may leave within a second.
 REPEATED_MAX = 20
 
+
+#: Of the failures that the writer contains (`SingleWriter.failures`), those that no fault from outside can cause.
+_DECISIONS = frozenset({"core", "tick", "hook"})
 
 #: Parts of the state that requests depend on, and that an image may leave out.
 _KEPT = ("ended_steps", "submissions", "next_job_id", "licenses_taken", "arrays_running")
@@ -89,7 +102,40 @@ class ObservedDaemon(daemon._Daemon):
 
 def names() -> list[tuple[ModuleType, str, object]]:
     """What stands where, for `seam.NAMES`."""
-    return [(daemon, "_Daemon", ObservedDaemon)]
+    return [
+        (daemon, "_Daemon", ObservedDaemon),
+        (table, "DeferredRequests", ObservedRequests),
+        (replenish, "_replenished", _replenished),
+    ]
+
+
+_choose_nodes = replenish._replenished
+
+
+def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
+    """As the core's own: it looks at all nodes, so it must not do that at each event."""
+    process = threads.world().running
+    what = f"{process} chooses nodes for reservation {reservation.name}"
+    rates.note(process.world, what, rates.REPLACED_MAX, seconds=60.0)
+    return _choose_nodes(state, reservation, now)
+
+
+class ObservedRequests(DeferredRequests):
+    """Parked requests, which are answered by calls that the writer does not see."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._writer = context.writer
+
+    def _answer(self, answers: Iterable[Callable[[], None]]) -> None:
+        process, sequence = threads.world().running, self._writer.last_sequence
+
+        def looked(answer: Callable[[], None]) -> None:
+            if process.inside is not None:
+                process.inside.left(sequence, "the answer to a parked request")
+            answer()
+
+        super()._answer([partial(looked, answer) for answer in answers])
 
 
 def _tell_salvaged(process: Process, context: Context, machine: Machine) -> None:
@@ -108,10 +154,12 @@ class Inside:
         self.context = context
         self.machine = machine
         self._groups = 0
-        self._version = -1
+        #: the earliest deadline at the last look
+        self._deadline: float | None = None
         #: number of the last event at the last look: without later ones the state is what it was
         self._looked_at = -1
         self._overdue_looks = 0
+        self._failures: dict[str, int] = {}
         #: looks in a row at which another controller had the lease
         self._deposed_looks = 0
         #: effect as text -> times in the current second
@@ -125,6 +173,32 @@ class Inside:
         self._watch_journal()
         self._watch_replies()
         self.world.soon(self._recovered)
+        if process.host.database is not None:
+            self._expect_others_to_end()
+
+    def _expect_others_to_end(self) -> None:
+        """This one leads from now on: another one stops when its lease is over."""
+        processes = [one for host in self.world.hosts.values() for one in host.processes]
+        for process in processes:
+            if process is not self.process and process.inside is not None and process.name == self.process.name:
+                self._expect_end(process, self.world.now)
+
+    def _expect_end(self, process: Process, since: float) -> None:
+        """`since`: when it could know."""
+        journal = process.inside.context.journal
+        due = since + journal.lease_seconds + _STOP_SECONDS
+
+        def look() -> None:
+            if not process.is_alive or journal.term >= self.context.journal.term:
+                return
+            if process.is_stopped:
+                self._expect_end(process, self.world.now)
+            elif process.went_on_at > since:
+                self._expect_end(process, process.went_on_at)
+            else:
+                process.inside._report(DEPOSED_END, f"{self.process} leads since {since - EPOCH:.1f}")
+
+        self.world.at(max(due, self.world.now), look)
 
     def _recovered(self) -> None:
         if self.process.is_alive:
@@ -164,6 +238,7 @@ class Inside:
         yield QUEUES_ARE_SHORT, self.queue_breach()
         yield DEPOSED_END, self.deposed_breach()
         yield DEADLINES_MOVE, self.deadline_breach()
+        yield NOTHING_FAILS, self.failure_breach()
         calls = self.process.loop.turn_calls_max
         yield TURNS_ARE_SHORT, f"{calls} callbacks in one turn" if calls > TURN_CALLS_BUDGET else ""
 
@@ -201,7 +276,7 @@ class Inside:
                 image = _oldest(reading)
                 again = Machine(self.machine.state.settings) if image is None else machine_of(image)
                 first = again.state.version
-                replay_after(reading, again)
+                replay(reading, again)
             except JournalError as error:
                 operator = self.process.host.disk and self.process.host.disk.operator
                 # A part that no start needs may have rotted: its readers are told.
@@ -274,12 +349,21 @@ class Inside:
         return ", ".join(f"{size} {name}" for name, (size, most) in sizes.items() if size > most)
 
     def deadline_breach(self) -> str:
-        """A deadline that stays due at two looks while nothing changes."""
-        deadline = self.machine.next_deadline()
-        version, self._version = self._version, self.machine.state.version
-        overdue = deadline is not None and deadline < self.process.host.wall() - OVERDUE_SECONDS
-        self._overdue_looks = self._overdue_looks + 1 if overdue and version == self._version else 0
-        return f"due since {deadline}" if self._overdue_looks == 3 else ""
+        """A deadline that stays due at four looks. The earliest is looked for among all, not where the core looks."""
+        state = self.machine.state
+        kinds = state.deadlines, state.step_deadlines, state.minute_deadlines
+        deadlines = [at for kind in kinds for at in kind.all().values()]
+        deadlines += [at for at in (self.machine.next_deadline(),) if at is not None]
+        before, self._deadline = self._deadline, min(deadlines, default=None)
+        overdue = self._deadline is not None and self._deadline < self.process.host.wall() - OVERDUE_SECONDS
+        self._overdue_looks = self._overdue_looks + 1 if overdue and before == self._deadline else 0
+        return f"due since {self._deadline}" if self._overdue_looks == 3 else ""
+
+    def failure_breach(self) -> str:
+        """Failures that the writer has contained: users are spared them, and each is a defect all the same."""
+        failures = {name: count for name, count in self.context.writer.failures.items() if name in _DECISIONS}
+        before, self._failures = self._failures, failures
+        return f"failed so far: {failures}" if failures != before else ""
 
     def deposed_breach(self) -> str:
         """Another controller leads for long, and this one goes on."""
@@ -381,6 +465,23 @@ def _scalars(machine: Machine) -> tuple[object, ...]:
     """Some of the state, to see whether a decision has changed it."""
     state = machine.state
     return state.next_job_id, state.next_slice_at, state.next_reservation_id, state.next_trigger_id, len(state.jobs)
+
+
+def replay(reading: Reading, machine: Machine) -> None:
+    """Apply each event after those that the state holds, once. Not by `recovery`, whose work is compared with this.
+
+    Raises JournalError.
+    """
+    for group in reading.groups(machine.state.version):
+        for number, event in enumerate(decode_group(group), group.first):
+            if number == machine.state.version + 1:
+                try:
+                    machine.apply(event)
+                except Exception as error:
+                    raise JournalCorrupt(f"event {number} does not fit the state: {error!r}") from error
+    if machine.state.version != reading.last_sequence:
+        at, last = machine.state.version, reading.last_sequence
+        raise JournalCorrupt(f"the journal ends at event {last}, and {at} is the last one that follows")
 
 
 def _oldest(reading: Reading) -> Image | None:

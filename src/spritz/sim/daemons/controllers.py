@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api import deferred
 from spritz.controller.configuration import read_configuration
 from spritz.controller.daemon import STAND_BY, serve
 from spritz.controller.options import Options
 from spritz.runtime.daemonize import Startup
+from spritz.sim.daemons import seam, threads
 from spritz.sim.daemons.machine import USERS, PidFile, StoryLogger
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from spritz.sim.daemons.standby import Standbys
     from spritz.sim.daemons.world import Host, Process
 
@@ -38,3 +42,16 @@ async def slurmctld(process: Process, path: str) -> int:
     pid_file = PidFile()
     configuration = read_configuration(path)
     return await serve(options, configuration, None, Startup(None), log, USERS["slurm"], pid_file)  # type: ignore[arg-type]
+
+
+def _process_began(pid: int) -> str:
+    """As slurmctld reads it from /proc, which has the processes of its own host alone; "" if it is not there."""
+    alive = any(process.pid == pid for process in threads.world().running.host.processes)
+    return "began" if pid and alive else ""
+
+
+def _names() -> list[tuple[ModuleType, str, object]]:
+    return [(deferred, "_process_began", _process_began)]
+
+
+seam.NAMES.append(_names)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from spritz.controller import standby
 from spritz.controller.journal import JournalError
 from spritz.controller.journal_copy import JournalCopy
-from spritz.controller.recovery import machine_of, replay_after
+from spritz.controller.recovery import machine_of
 from spritz.core.machine import Machine
-from spritz.sim.daemons import threads
+from spritz.sim.daemons import checks_inside, threads
 from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
@@ -96,7 +96,7 @@ class Reference:
         if again is None:
             return ""
         try:
-            replay_after(reading, again)
+            checks_inside.replay(reading, again)
         except JournalError as error:
             self._machine = None
             return f"the journal cannot be read up to event {version}: {error.message}"

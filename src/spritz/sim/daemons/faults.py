@@ -62,6 +62,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="child killed", targets=_CLUSTER, seconds=(10, 600)),
         # Machines
         Kind(name="power loss", targets=_HOSTS, seconds=(5, 400), weight=2),
+        Kind(name="long outage", targets=_NODES, seconds=(300, 1200)),
         Kind(name="power inside a write", targets=("host of slurmctld",), weight=2),
         Kind(name="reboot", targets=_NODES, seconds=(30, 300)),
         Kind(name="hang", targets=_HOSTS, seconds=(1, 300)),

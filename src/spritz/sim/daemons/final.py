@@ -104,6 +104,7 @@ def rules_of(users: Users) -> Rules:
         kill_wait_seconds=20.0,  # the longest that administrators set
         min_job_age_seconds=scale.remembered_seconds if is_forgetful else _FOR_EVER_SECONDS,
         forgets=is_forgetful,
+        takeovers_have_reasons=True,
     )
 
 

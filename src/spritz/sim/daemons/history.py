@@ -163,7 +163,16 @@ class Fired(Struct, kw_only=True):
     name: str
 
 
-Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted | Fired
+class Left(Struct, kw_only=True):
+    """A client of a job (srun, salloc) is gone: it has ended, or was killed."""
+
+    at: float
+    client: str
+    #: ids of what it had asked
+    operations: tuple[int, ...]
+
+
+Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted | Fired | Left
 
 
 class History:

@@ -129,7 +129,7 @@ class ToldController(Controller):
         if kind == "allocate" and self._wanted is not None:
             wanted = wanted_of(self._command, self._wanted)
         elif kind in ("cancel", "end_step"):
-            wanted = Change()
+            wanted = Change(fields={"step": request.step_id} if isinstance(request, SignalStep) else {})
         elif isinstance(request, FinishAllocation):
             wanted = request.exit_status
         job_id = _job_of(request)
@@ -249,8 +249,12 @@ class Session:
             gpus_per_node=(GresRequest("gpu", "", wanted.gpus),) if wanted.gpus else (),
             memory_mib_per_node=wanted.memory_mib or None,
             overlap=wanted.overlap,
+            time_limit_minutes=wanted.time_limit_minutes or None,
             exact=inside and not wanted.overlap,
-            argv=("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"),
+            argv=(
+                *("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"),
+                *(("ignore=15",) if wanted.ignores_term else ()),
+            ),
             work_dir="/",
             io_address=self.client.address,
             io_key=key,

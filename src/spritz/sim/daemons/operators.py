@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spritz.cli.control.daemons import take_over
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import connect_controller
-from spritz.model.commands.cluster import DeleteNodes, UpdateNode, UpdatePartition
+from spritz.model.commands.cluster import DeleteNodes, RebootNodes, UpdateNode, UpdatePartition
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import (
     CreateReservation,
@@ -36,7 +36,8 @@ _MISTAKEN_SECONDS = 5.0
 def set_node(command: Command, data: Data) -> None:
     """scontrol update NodeName= State=: drain, undrain (RESUME), DOWN. `data["nodes"]`, `data["state"]`."""
     state = data["state"]
-    request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=data.get("reason", "sim"))
+    reason = data.get("reason", "" if state == "CANCEL_REBOOT" else "sim")
+    request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=reason)
     kind = {"DRAIN": "drain", "RESUME": "undrain", "UNDRAIN": "undrain"}.get(state, "set_node")
     tries = _UNDRAIN_TRIES if kind == "undrain" else 1
     while True:
@@ -55,6 +56,12 @@ def resume_nodes(command: Command, data: Data) -> None:
     for name in data["nodes"]:
         with contextlib.suppress(RemoteError):
             set_node(command, {"nodes": [name], "state": "RESUME"})
+
+
+def reboot(command: Command, data: Data) -> None:
+    """scontrol reboot."""
+    request = RebootNodes(names=tuple(data["nodes"]), asap=data.get("asap", False))
+    command.ask("reboot", request, Done, wanted=data)
 
 
 def set_partition(command: Command, data: Data) -> None:
@@ -90,6 +97,9 @@ def reserve(command: Command, data: Data) -> None:
     if "licenses" in fields:
         fields["licenses"] = tuple(tuple(pair) for pair in fields["licenses"])
     request = ReservationRequest(**fields)
+    if "nodes" not in data:  # which nodes it has, the controller decides, again and again
+        command.ask("reserve", CreateReservation(request=request), ReservationMade, wanted=data["name"])
+        return
     reserved = Reserved(
         name=data["name"],
         start_at=data["start_at"],
@@ -147,6 +157,7 @@ def takeover(command: Command, data: Data) -> None:
 OPERATIONS = {
     "set_node": set_node,
     "resume_nodes": resume_nodes,
+    "reboot_nodes": reboot,
     "set_partition": set_partition,
     "node_add": node_add,
     "node_delete": node_delete,

@@ -81,14 +81,21 @@ SCALES = {
     "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
 }
 
+_FOR_EVER_SECONDS = 100_000
+
 #: The default: every seed has a size of its own, so that what one size hides another one shows.
 MIXED = "mixed"
 
 
 def scale_of(name: str, seed: int, parts: frozenset[str] | None = None) -> Scale:
     """A scale by its name, `MIXED` too, with these parts instead of its own."""
-    scale = _drawn(Random(f"{seed} scale")) if name == MIXED else SCALES[name]
-    return scale if parts is None else replace(scale, parts=parts)
+    random = Random(f"{seed} scale")
+    scale = _drawn(random) if name == MIXED else SCALES[name]
+    scale = scale if parts is None else replace(scale, parts=parts)
+    if name == MIXED and "accounting" in scale.parts:
+        # Without accounting nothing would tell the checks what became of jobs that controllers have forgotten.
+        scale = replace(scale, remembered_seconds=random.choice((_FOR_EVER_SECONDS, 20, 300)))
+    return scale
 
 
 def _drawn(random: Random) -> Scale:

@@ -13,9 +13,11 @@ RETRIES_PAUSE = "5: nothing is tried again without a pause"
 
 #: Most attempts of a process to connect to one peer, and refused forks of one kind, within a second.
 CONNECTIONS_MAX = 30
-FORKS_MAX = 10
+FORKS_MAX = 1
 #: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
 REQUESTS_MAX = 150
+#: The same for questions who leads: each command that waits for a controller asks 20 times a second.
+PINGS_MAX = 1_000
 #: Most requests with the same contents that a process sends within a second.
 SAME_MAX = 10
 
@@ -23,15 +25,22 @@ SAME_MAX = 10
 _KEPT_MAX = 5_000
 
 
-def note(world: World, what: str, most: int) -> None:
-    """Something happens. More than `most` times within a second, it is a violation, which is reported once."""
+#: Most times that nodes are chosen anew for a reservation within a minute: once for each node that fails or returns,
+#: and now and then.
+REPLACED_MAX = 6
+
+
+def note(world: World, what: str, most: int, seconds: float = 1.0) -> None:
+    """Something happens. More than `most` times within so many seconds, it is a violation, which is reported once."""
     second, count = world.rates.get(what, (0, 0))
-    now = int(world.now)
+    now = int(world.now / seconds)
     count = count + 1 if second == now else 1
     if len(world.rates) > _KEPT_MAX:
         world.rates = {name: rate for name, rate in world.rates.items() if rate[0] == now}
     world.rates[what] = now, count
     if count == most + 1 and what not in world.too_often:
         world.too_often.add(what)
-        world.violations.append((RETRIES_PAUSE, world.now - EPOCH, f"{what}, more than {most} times within a second"))
+        world.violations.append(
+            (RETRIES_PAUSE, world.now - EPOCH, f"{what}, more than {most} times within {seconds:g} s")
+        )
         world.tell(f"VIOLATION {RETRIES_PAUSE}: {what}")

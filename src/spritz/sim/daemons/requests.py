@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.cli import sbatch
+from spritz.cli.submit import announce
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import (
@@ -177,6 +178,19 @@ def submit(command: Command, data: Data) -> None:
         raise
     command.users.jobs[wanted.tag] = reply.job_id
     command.done(operation, job_id=reply.job_id)
+    if data.get("wait"):
+        await_end(command, reply.job_id)
+
+
+def await_end(command: Command, job_id: int) -> None:
+    """sbatch --wait."""
+    operation = command.called("await_end", job_id=job_id)
+    try:
+        status = announce.await_end(job_id)
+    except ClientError as error:
+        command.failed(operation, error)
+        raise
+    command.done(operation, status)
 
 
 def test_only(command: Command, data: Data) -> None:
@@ -261,8 +275,11 @@ def requeue(command: Command, data: Data) -> None:
 
 
 def top(command: Command, data: Data) -> None:
+    """`data["more"]`: tags of further jobs; for the checks the request is then about none in particular."""
     target = _target(command, data)
-    command.ask("top", TopJob(targets=(target,)), Done, job_id=target.job_id, wanted=_change(data))
+    more = tuple(JobTarget(command.users.job_id(tag)) for tag in data.get("more", ()))
+    request = TopJob(targets=(target, *more))
+    command.ask("top", request, Done, job_id=0 if more else target.job_id, wanted=_change(data))
 
 
 REQUESTS = {

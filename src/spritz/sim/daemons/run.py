@@ -23,7 +23,7 @@ from spritz.client import server
 from spritz.controller import nodes, triggers
 from spritz.model import reports
 from spritz.node import daemon as node_daemon
-from spritz.sim.daemons import coverage, faults, injectors, seam
+from spritz.sim.daemons import coverage, faults, injectors, seam, small_limits
 from spritz.sim.daemons.injectors import operators
 from spritz.sim.daemons.judge import judge
 from spritz.sim.daemons.network import Network
@@ -88,6 +88,7 @@ def run(plan: Plan, root: Path | None = None, *, ends_early: bool = False) -> Re
         world.network = Network(world)
         seam.install(world)
         _pace(world)
+        small_limits.draw(world)
         site = Site(world, plan.scale)
         violations = _carry_out(site, plan, ends_early=ends_early)
         lines = [f"{at - EPOCH:12.6f} {text}" for at, text in world.story]

@@ -42,6 +42,7 @@ SlurmdTimeout=120
 TreeWidth={tree_width}
 TaskPlugin=task/affinity
 HealthCheckProgram=/site/health
+RebootProgram=/site/reboot
 HealthCheckInterval=60
 DefMemPerCPU=500
 PriorityType=priority/basic

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller import journal_postgresql, standby
+from spritz.client import leader
+from spritz.controller import configuration, journal_postgresql, lease, standby
 from spritz.controller.journal import Group, Image
 from spritz.sim.daemons import seam, threads
 from spritz.sim.daemons.database import Database, FakePsycopg, installed
@@ -38,8 +39,13 @@ _GATHERED_SECONDS = 5.0
 #: Chance that there are three controllers, not two.
 _THREE_CHANCE = 0.2
 
-#: SlurmctldTimeout: one of these, seconds; "": the key is not there.
-_LEASES = ("", "", "3", "10", "25")
+#: SlurmctldTimeout: one of these, seconds; 0: the key is not there.
+_LEASES = (0, 0, 3, 10, 25)
+
+#: In most runs heartbeats of the lease, looks at it, and the nodes' questions who leads are so many times as rare: they
+#: are most of what a cluster with standbys does, and all alike. Leases are longer by as much, up to a maximum.
+_PACES = (1.0, 4.0, 4.0, 4.0)
+_LEASE_SECONDS_MAX = 40.0
 
 
 class Standbys:
@@ -52,9 +58,12 @@ class Standbys:
         count = 3 if self.random.random() < _THREE_CHANCE else 2
         #: the further controllers
         self.hosts = [world.host(f"ctl{number}", f"10.0.0.{number}") for number in range(2, count + 1)]
-        lease = self.random.choice(_LEASES)
-        self.lines = [f"SlurmctldParameters=journal={_URL}", *([f"SlurmctldTimeout={lease}"] if lease else [])]
-        standby.LOOK_SECONDS = self.random.choice(_LOOKS)
+        lease_seconds, look_seconds = self.random.choice(_LEASES), self.random.choice(_LOOKS)
+        pace = self.random.choice(_PACES)
+        lease_seconds = int(min(pace * lease_seconds, max(_LEASE_SECONDS_MAX, lease_seconds)))
+        timeout = [f"SlurmctldTimeout={lease_seconds}"] if lease_seconds else []
+        self.lines = [f"SlurmctldParameters=journal={_URL}", *timeout]
+        _set_pace(pace, look_seconds)
         self.database = Database(_Runtime(world, self.host))
         self._installed = installed(FakePsycopg({HOST: self.database}))
         self._installed.__enter__()  # a world has its process of the operating system for itself
@@ -102,6 +111,16 @@ class Standbys:
         # The times of groups are of their leader's clock.
         wrong = max(abs(ahead) for host in self.world.hosts.values() for _, ahead in host.clock_sets)
         return min(times) - wrong - _GATHERED_SECONDS if times else None
+
+
+def _set_pace(pace: float, look_seconds: float) -> None:
+    """For this process, which runs nothing else."""
+    standby.LOOK_SECONDS = pace * look_seconds
+    lease._PAUSE_SECONDS_MAX = pace * lease._PAUSE_SECONDS_MAX
+    configuration.LEASE_SECONDS = pace * configuration.LEASE_SECONDS
+    seconds = pace * leader.LEADER_SECONDS
+    leader.must_lead.__defaults__ = (seconds,)
+    leader.watch_leader.__kwdefaults__ = {**(leader.watch_leader.__kwdefaults__ or {}), "seconds": seconds}
 
 
 class Stored:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.model.ids import step_name
-from spritz.sim.daemons.history import Began, Booted, Ended, Injected, Operation, Signalled
+from spritz.sim.daemons.history import Began, Booted, Ended, Injected, Left, Operation, Signalled
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def _entry(entry: Entry) -> list[tuple[float, str]]:
         return [_line("$", entry.at, text)]
     if isinstance(entry, Booted):
         return [_line("  >", entry.at, f"{entry.node} lost power: all its processes are gone")]
+    if isinstance(entry, Left):
+        return [_line("  -", entry.at, f"a client of {entry.client} is gone")]
     if isinstance(entry, Began | Ended | Signalled):
         return [_line("  >", entry.at, f"{entry.node} {_step(entry)}")]
     return []  # readings, and orders that nodes accepted: too many to read, and of use to the checks only

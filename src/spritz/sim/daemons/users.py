@@ -16,6 +16,8 @@ import msgspec
 
 from spritz.sim.daemons import blocking, seam, triggers
 from spritz.sim.daemons.command import Command, Data, Skipped
+from spritz.sim.daemons.followers import follow
+from spritz.sim.daemons.history import Left
 from spritz.sim.daemons.inquiries import inquire
 from spritz.sim.daemons.launches import LAUNCHES
 from spritz.sim.daemons.machine import user_name_of
@@ -44,6 +46,7 @@ KINDS: dict[str, Callable[[Command, Data], None]] = {
     **READINGS,
     "inquire": inquire,
     "set_trigger": triggers.set_trigger,
+    "follow": follow,
 }
 
 
@@ -134,7 +137,9 @@ class Users:
 
         def begin() -> None:
             if parent.is_alive:
-                data = {"job_id": job_id, "step": msgspec.to_builtins(step)}
+                data: Data = {"job_id": job_id, "step": msgspec.to_builtins(step)}
+                data |= {"kill_after": step.kill_after} if step.kill_after else {}
+                data |= {"signal_after": step.abort_after} if step.abort_after else {}
                 command = self.start(user, "step", KINDS["step"], data, host)
                 parent.on_end.append(lambda silently: command.kill())
 
@@ -142,6 +147,9 @@ class Users:
 
     def _ended(self, command: Command) -> None:
         del self.commands[command.process.pid]
+        if command.kind in LAUNCHES and command.operations:
+            numbers = tuple(operation.id for operation in command.operations)
+            self.history.add(Left(at=self.world.now, client=command.user, operations=numbers))
 
     def running(self) -> list[Command]:
         """Commands that have not ended."""

@@ -48,8 +48,14 @@ class NewStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what its tasks do
     seconds: float = 1.0
     exit_status: int = 0
+    ignores_term: bool = False
+    #: srun --time; 0: as its job
+    time_limit_minutes: int = 0
     #: seconds from the start of the script, or from the grant, to its request
     after_seconds: float = 0.0
+    #: seconds after which its srun is killed, or gets SIGINT; 0.0: it is not
+    kill_after: float = 0.0
+    abort_after: float = 0.0
 
 
 class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -303,6 +303,8 @@ class Process:
         self.is_alive = True
         #: stopped by SIGSTOP
         self.is_stopped = False
+        #: of the last SIGCONT
+        self.went_on_at = 0.0
         #: how often its main thread waits at this moment inside a turn of its loop, with other events going on
         self.blocked = 0
         self.result: Any = None
@@ -358,6 +360,7 @@ class Process:
         """SIGCONT."""
         if self.is_stopped:
             self.is_stopped = False
+            self.went_on_at = self.world.now
             held, self.held = self.held, []
             for call in held:
                 self.world.soon(call)

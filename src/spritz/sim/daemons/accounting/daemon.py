@@ -27,12 +27,16 @@ T = TypeVar("T")
 
 HOST, ADDRESS, PORT = "dbd", "10.0.0.9", 6819
 
+#: AccountingStoreFlags: with these, scripts stay until slurmdbd has read them.
+STORED = ("job_comment", "job_script", "job_env")
+
 #: Lines of slurm.conf.
 SLURM_CONF = f"""\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={HOST}
 AccountingStoragePort={PORT}
 AccountingStorageEnforce=associations,limits,qos
+AccountingStoreFlags={",".join(STORED)}
 PriorityType=priority/multifactor"""
 
 _SLURMDBD_CONF = """\

@@ -19,6 +19,7 @@ from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, RegisterCluster
+from spritz.sim.daemons.accounting.daemon import STORED
 from spritz.sim.daemons.accounting.database import template
 from spritz.sim.daemons.accounting.policy import CLUSTER
 from spritz.sim.daemons.accounting.whole_journal import groups_of
@@ -60,7 +61,7 @@ def rows_by_journal(host: Host, state: Path) -> Rows | None:
         path = Path(directory) / "acct.db"
         path.write_bytes(template())
         store = Store(open_engine(parse_url(f"sqlite:///{path}")))
-        store.register(RegisterCluster(cluster=CLUSTER, journal=1, last_sequence=groups[-1].last), 0.0)
+        store.register(RegisterCluster(cluster=CLUSTER, journal=1, last_sequence=groups[-1].last, store=STORED), 0.0)
         store.ingest(CLUSTER, 1, [EventGroup(group.first, group.last, group.payload) for group in groups])
         store.engine.dispose()
         return rows_of(path)

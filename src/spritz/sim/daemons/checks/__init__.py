@@ -20,7 +20,10 @@
 | 3.ended, 3.suspended | nodes obey orders that they have accepted: ends and suspensions | `orders` |
 | 3.again | a job whose script has ended is not run again | `ends` |
 | 3.exit, 3.time | exit codes are those that nodes saw; jobs end at their time limit | `ends` |
-| 4.term, 4.leader | two controllers never both act | `terms` |
+| 6.suspended, 6.begun, 6.killed, 6.answer | what was decided reaches nodes and clients in time | `arrivals` |
+| 6.step | a step begins when it fits into its job | `steps` |
+| 6.abandoned, 6.lost | allocations end with their clients; machines without power are shown as DOWN | `arrivals` |
+| 4.term, 4.leader, 4.takeover | two controllers never both act | `terms` |
 | 3.trigger, 6.trigger | the program of a trigger runs at most once, after the event; and it runs | `triggers` |
 | 5.signal | the signal of --signal comes in time | `ends` |
 | 5.forgotten | jobs are forgotten MinJobAge after their end | `liveness` |
@@ -44,6 +47,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.sim.daemons.checks.accounts import accounts
+from spritz.sim.daemons.checks.arrivals import arrivals
 from spritz.sim.daemons.checks.changes import changes_in_force
 from spritz.sim.daemons.checks.dependencies import dependencies
 from spritz.sim.daemons.checks.durability import durability
@@ -57,6 +61,7 @@ from spritz.sim.daemons.checks.owners import owners
 from spritz.sim.daemons.checks.promises import promises
 from spritz.sim.daemons.checks.reservations import reservations
 from spritz.sim.daemons.checks.starts import starts
+from spritz.sim.daemons.checks.steps import steps
 from spritz.sim.daemons.checks.story import Story
 from spritz.sim.daemons.checks.terms import repeats, terms
 from spritz.sim.daemons.checks.triggers import triggers
@@ -89,6 +94,8 @@ _RULES = (
     owners,
     orders,
     ends,
+    arrivals,
+    steps,
     terms,
     liveness,
     accounts,

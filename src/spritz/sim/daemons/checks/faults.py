@@ -19,17 +19,21 @@ _BACK_SECONDS = 15.0
 
 
 def due_by(story: Story, at: float, seconds: float, life: Life) -> float:
-    """When something that takes `seconds` from `at` on must be done on the life's nodes.
+    """When something that takes `seconds` from `at` on must be done on the life's nodes; see `due_on`."""
+    return due_on(story, at, seconds, nodes_of(life))
+
+
+def due_on(story: Story, at: float, seconds: float, nodes: frozenset[str]) -> float:
+    """When something that takes `seconds` from `at` on must be done on these nodes.
 
     Faults on the way delay it until they are over and what they delayed is caught up with (`Rules.recovery_seconds`).
     """
-    nodes = nodes_of(life)
     due = at + seconds
     for fault in story.faults:
         if fault.since > due:
             break
         recovered = fault.until + story.final.rules.recovery_seconds
-        if recovered > at and _concerns(story, fault, nodes):
+        if fault.delays and recovered > at and _concerns(story, fault, nodes):
             due = max(due, recovered + seconds)
     return due
 
@@ -54,10 +58,14 @@ def quiet_seconds(story: Story, nodes: Collection[str], since: float, until: flo
     return longest
 
 
+def concerns_nodes(story: Story, fault: Fault) -> bool:
+    """Whether it concerns some nodes alone."""
+    return bool(fault.named & story.node_names) and fault.named.isdisjoint(story.final.rules.controllers)
+
+
 def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
     # A partition names one side: with the controller there, the nodes that it cuts off are on the other.
-    every = not fault.named & story.node_names or not fault.named.isdisjoint(story.final.rules.controllers)
-    return every or not fault.named.isdisjoint(nodes)
+    return not concerns_nodes(story, fault) or not fault.named.isdisjoint(nodes)
 
 
 def reported_end(story: Story, life: Life) -> float:

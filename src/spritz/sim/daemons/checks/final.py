@@ -75,6 +75,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     #: after an order of a newer term was accepted anywhere until no node may accept one of an older term; None: not
     #: checked
     stale_order_seconds: float | None = None
+    #: all that may end a controller is in the history: faults, and requests of administrators
+    takeovers_have_reasons: bool = False
 
 
 class Final(Struct, kw_only=True):

@@ -37,6 +37,9 @@ _ENDS = 9, 15
 #: Times lose a little when they become seconds since the epoch.
 _INSTANT = 0.001
 
+#: Kinds of faults in which every message comes as soon as without them.
+_HARMLESS = frozenset({"clock skew", "health change", "gpu lost", "jobs fail"})
+
 _WORDS = re.compile(r"[A-Za-z0-9_.]+")
 
 
@@ -122,6 +125,8 @@ class Fault(Struct, kw_only=True):
     since: float
     until: float
     named: frozenset[str]
+    #: whether orders and reports may come late because of it
+    delays: bool = True
 
 
 class Story:
@@ -274,7 +279,8 @@ def _faults(entries: Iterable[Entry]) -> Iterable[Fault]:
     for entry in entries:
         if isinstance(entry, Injected):
             named = frozenset(_WORDS.findall(entry.target))
-            yield Fault(since=entry.at, until=max(entry.at, entry.until), named=named)
+            delays = entry.kind not in _HARMLESS
+            yield Fault(since=entry.at, until=max(entry.at, entry.until), named=named, delays=delays)
         elif isinstance(entry, Booted):
             yield Fault(since=entry.at, until=entry.at, named=frozenset({entry.node}))
 

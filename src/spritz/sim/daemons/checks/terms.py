@@ -6,6 +6,7 @@ node accepts its orders, so that is what is checked:
 - a node that has accepted an order of a term accepts none of a lower one, also after a restart of its slurmd (which
   keeps the term in memory only, so that is more than it promises by itself);
 - the orders of one term come from one process: each that opens the journal raises the term;
+- a term begins after a fault, or after a request that ends or replaces the leader (`_LEADERS_END`);
 - anywhere, an order of a lower term is accepted only for `Rules.stale_order_seconds` after the first order of a higher
   one: it may have been on its way.
 
@@ -28,11 +29,20 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.history import Entry
 
 
+#: Requests after which another process may lead.
+_LEADERS_END = frozenset({"take_over", "shutdown", "reconfigure", "reread"})
+
+#: Seconds from a fault to the takeover that it causes: the longest lease, a start, and what follows from these.
+_REASON_SECONDS = 400.0
+
+
 def terms(story: Story) -> Iterator[Violation]:
     """All orders that nodes accepted."""
     orders = [entry for entry in story.entries if isinstance(entry, Acted)]
     yield from _on_each_node(orders)
     yield from _one_process_each(orders)
+    if story.final.rules.takeovers_have_reasons:
+        yield from _begun_for_a_reason(story, orders)
     if story.final.rules.stale_order_seconds is not None:
         yield from _everywhere(orders, story.final.rules.stale_order_seconds)
 
@@ -62,6 +72,23 @@ def _one_process_each(orders: list[Acted]) -> Iterator[Violation]:
         if (order.host, order.pid) != (first.host, first.pid):
             text = f"{_named(order)}, process {order.pid}; that is the term of {first.host}, process {first.pid}"
             yield _violation("4.leader", first, order, text)
+
+
+def _begun_for_a_reason(story: Story, orders: list[Acted]) -> Iterator[Violation]:
+    """A controller takes the place of another one that is gone, silent, or told to go."""
+    ends = [operation.called_at for operation in story.operations if operation.kind in _LEADERS_END]
+    reasons = [(at, at) for at in ends] + [(fault.since, fault.until) for fault in story.faults]
+    if not orders:
+        return
+    highest = orders[0]
+    for order in orders:
+        if order.term <= highest.term:
+            continue
+        before, highest = highest, order
+        # The last order of the term before was accepted at some time, and the leader may have ended long before this.
+        if not any(since <= order.at and until >= before.at - _REASON_SECONDS for since, until in reasons):
+            text = f"{_named(order)}, after {before.kind} of term {before.term}, with nothing between that explains it"
+            yield _violation("4.takeover", before, order, text)
 
 
 def _everywhere(orders: list[Acted], seconds: float) -> Iterator[Violation]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @performs("power loss")
+@performs("long outage")
 def _power_loss(site: Site, action: Action, seconds: float) -> str | None:
     host = host_of(site, action.target)
     if host is None or not host.is_up:

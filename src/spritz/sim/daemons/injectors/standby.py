@@ -105,6 +105,17 @@ def _cut_off(site: Site, action: Action, seconds: float) -> str | None:
     return f"{here} {'<' if inwards else '-'}{'>' if outwards else '-'} {name}"
 
 
+def _without_database(site: Site, action: Action, seconds: float) -> str | None:
+    """Longer than a lease: others see this controller, and it sees them, while it can renew nothing."""
+    unit = _unit(site, action)
+    if unit is None or site.standbys is None:
+        return None
+    here, database = unit.host.name, site.standbys.host.name
+    site.world.network.cut(here, database, seconds)
+    site.world.network.cut(database, here, seconds)
+    return f"{here} <> the database"
+
+
 def _in_a_commit(site: Site, action: Action, seconds: float) -> str | None:
     """Kill the leader, or take its power, when it has just sent a group: before or after it hears of the commit."""
     unit = leader(site)
@@ -204,11 +215,21 @@ def _set_back(site: Site, action: Action, seconds: float) -> str | None:
     since = site.standbys.set_back(1 + int(action.data["draw"]) % _LOST_GROUPS_MAX)
     if since is None:
         return None
+    if int(action.data["draw"]) & 8:
+        _misses(site, seconds)
     world.job_ids.clear()  # it knows nothing of ids that were given later
     site.history.add(Injected(at=since, until=world.now, kind="state restored by failover", target="db"))
     if before is not None:
         copies.expect_end(before)
     return f"db, work of the last {world.now - since:g} seconds"
+
+
+def _misses(site: Site, seconds: float) -> None:
+    """A standby sees nothing of the database meanwhile: as where one storage fails for both."""
+    unit = _standby(site)
+    if unit is not None and site.standbys is not None:
+        site.world.network.cut(unit.host.name, site.standbys.host.name, seconds)
+        site.world.network.cut(site.standbys.host.name, unit.host.name, seconds)
 
 
 _ROLES = ("leader", "standby")
@@ -225,6 +246,7 @@ _add("controller stopped", _ROLES, _stopped, 0.1, 300, weight=3)
 _add("controller without power", _ROLES, _powerless, 5, 400)
 _add("controller lost in a commit", ("leader",), _in_a_commit, 1, 60, weight=4)
 _add("controller cut off", _ROLES, _cut_off, 0.5, 400, weight=4)
+_add("leader without its database", ("leader",), _without_database, 20, 400, weight=3)
 _add("database stopped", _DATABASE, _for_a_while(lambda db: db.server.stop(), lambda db: db.server.start()), 0.5, 200)
 _add("database crashed", _DATABASE, _for_a_while(lambda db: db.server.crash(), lambda db: db.server.start()), 0.5, 200)
 _add("database frozen", _DATABASE, _for_a_while(lambda db: db.server.freeze(), lambda db: db.server.thaw()), 0.5, 200)
@@ -237,4 +259,4 @@ _add("database answer lost", _DATABASE, _at_once(partial(_lost_once, Loss.AFTER)
 _add("database sessions ended", _DATABASE, _at_once(lambda db: db.server.end_sessions()))
 _add("database connections lost", _DATABASE, _at_once(lambda db: db.network.lose_connections()), weight=2)
 _add("database failover", _DATABASE, _at_once(lambda db: db.server.fail_over()))
-_add("database set back", _DATABASE, _set_back, weight=0.3)
+_add("database set back", _DATABASE, _set_back, 5, 120, weight=0.6)

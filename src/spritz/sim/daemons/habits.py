@@ -1,0 +1,290 @@
+"""What users and administrators do in several steps that belong together, drawn from a run's seed.
+
+`workload` draws requests one by one; here each habit is a small story: a script that is submitted over and over, a
+command that waits for a job's end, steps that contend for one allocation. A run has some of them, with jobs of their
+own (tags "h…").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from spritz.sim.daemons.plan import Action
+from spritz.sim.daemons.workload import PEOPLE, NewJob, NewStep, script_of
+from spritz.sim.daemons.world import EPOCH
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from spritz.sim.daemons.plan import Scale
+
+#: One habit for so many jobs of the workload.
+_JOBS_OF_HABIT = 10
+
+#: With standbys, so many takeovers among submissions.
+_HANDOVERS = 4
+
+#: Highest priority that a job can have.
+_PRIORITY_MAX = 4_294_967_294
+
+
+class Habit:
+    """One story as it is drawn: who, from when on, and the actions."""
+
+    def __init__(self, random: Random, scale: Scale, number: int) -> None:
+        self.random = random
+        self.scale = scale
+        self.number = number
+        self.user = random.choice(PEOPLE)
+        self.at = random.uniform(5.0, 0.6 * scale.busy_seconds)
+        self.actions: list[Action] = []
+        self._names: dict[str, str] = {}
+        if "accounting" in scale.parts:
+            from spritz.sim.daemons.accounting.policy import draw_names
+
+            account, qos = draw_names(random, self.user, is_small=False)
+            self._names = {"account": account, "qos": qos}
+
+    def some(self, low: float, high: float) -> float:
+        """Seconds between the two: short ones are as likely as long ones."""
+        return round(float(low * (high / low) ** self.random.random()), 3)
+
+    def act(self, kind: str, target: str = "", **data: Any) -> None:
+        if self.at < self.scale.busy_seconds:
+            self.actions.append(Action(at=round(self.at, 6), kind=kind, target=target or self.user, data=data))
+
+    def job(self, place: int, *, seconds: float, **fields: Any) -> NewJob:
+        """A job of this story."""
+        tag = f"h{self.number}x{place}"
+        if fields.get("kind", "batch") == "batch":
+            fields.setdefault("script", script_of(tag, seconds))
+        environment = (f"SIM_TAG=h{self.number}",)
+        fields = {"time_limit_minutes": int(seconds / 60) + 2, "environment": environment, **self._names, **fields}
+        return NewJob(tag=tag, seconds=seconds, **fields)
+
+    def given_up(self, step: NewStep, chance: float, seconds: float) -> NewStep:
+        """The step, whose srun perhaps is killed, or gets a Ctrl-C, after so long."""
+        if self.random.random() >= chance:
+            return step
+        if self.random.random() < 0.3:
+            return replace(step, kill_after=seconds)
+        return replace(step, abort_after=seconds)
+
+    def submit(self, wanted: NewJob, **data: Any) -> None:
+        kind = "submit" if wanted.kind == "batch" else wanted.kind
+        self.act(kind, wanted=msgspec.to_builtins(wanted), **data)
+
+
+def same_script(habit: Habit) -> None:
+    """One script again and again, as a study of parameters; now and then with an option that is refused."""
+    random, seconds = habit.random, habit.some(0.5, 20.0)
+    script = script_of(f"h{habit.number}", seconds)
+    every = habit.some(0.2, 60.0)
+    for place in range(random.randint(3, 10)):
+        refused = {"nodes_min": habit.scale.nodes + 5} if random.random() < 0.25 else {}
+        habit.submit(habit.job(place, seconds=seconds, script=script, **refused))
+        habit.at += habit.some(0.001, 0.1) if random.random() < 0.2 else every * random.uniform(0.3, 2.0)
+
+
+def waiting(habit: Habit) -> None:
+    """sbatch --wait, mostly of an array."""
+    for place in range(habit.random.randint(1, 4)):
+        array = {"array": f"0-{habit.random.randint(1, 5)}"} if habit.random.random() < 0.7 else {}
+        habit.submit(habit.job(place, seconds=habit.some(1.0, 60.0), **array), wait=True)
+        habit.at += habit.some(0.1, 300.0)
+        if habit.random.random() < 0.2:
+            habit.act("cancel", tag=f"h{habit.number}x{place}")
+
+
+def contending_steps(habit: Habit) -> None:
+    """salloc of one node, and more steps than fit: some wait, and their user gives up one of these."""
+    random = habit.random
+    cpus, long = random.choice((2, 4, 6)), habit.some(100.0, 400.0)
+    steps = [NewStep(cpus_per_task=cpus // 2, seconds=long, time_limit_minutes=random.choice((0, 0, 1)))]
+    for _ in range(random.randint(1, 4)):
+        asks = random.choice((cpus // 2, cpus // 2, cpus))
+        after = round(random.uniform(0.5, 20.0), 3)
+        step = NewStep(cpus_per_task=asks, seconds=habit.some(1.0, 60.0), after_seconds=after)
+        steps.append(habit.given_up(step, 0.5, habit.some(0.5, 60.0)))
+    steps.sort(key=lambda step: step.after_seconds)
+    wanted = habit.job(0, kind="salloc", seconds=long + 60.0, cpus_per_task=cpus, steps=tuple(steps))
+    leaves = {"kill_after": habit.some(5.0, 200.0)} if random.random() < 0.4 else {}
+    habit.submit(wanted, **leaves)
+
+
+def wide_steps(habit: Habit) -> None:
+    """salloc of many nodes, steps on most of them, ended as soon as they begin: orders run through the tree."""
+    random, nodes = habit.random, habit.scale.nodes
+    wide = random.randint(max(1, nodes - 2), nodes)
+    steps = []
+    for _ in range(random.randint(2, 5)):
+        count = random.randint(max(1, wide - 1), wide)
+        after = round(random.uniform(0.1, 60.0), 3)
+        step = NewStep(nodes=count, tasks=count, seconds=habit.some(5.0, 100.0), after_seconds=after, overlap=True)
+        steps.append(habit.given_up(step, 0.6, habit.some(0.002, 2.0)))
+    wanted = habit.job(0, kind="salloc", seconds=90.0, nodes_min=wide, tasks=wide, steps=tuple(steps))
+    leaves = {random.choice(("kill_after", "signal_after")): habit.some(1.0, 80.0)} if random.random() < 0.6 else {}
+    habit.submit(wanted, **leaves)
+
+
+def limited_step(habit: Habit) -> None:
+    """A job whose script runs a step with a limit of its own, and which is cancelled at any time."""
+    random = habit.random
+    after, stays = habit.some(0.01, 5.0), random.random() < 0.6
+    step = NewStep(seconds=200.0, time_limit_minutes=1, after_seconds=after, ignores_term=stays)
+    habit.submit(habit.job(0, seconds=150.0, steps=(step,)))
+    if random.random() < 0.8:
+        habit.at += random.uniform(40.0, 66.0)
+        habit.act("cancel", tag=f"h{habit.number}x0")
+
+
+def long_job(habit: Habit) -> None:
+    """A job that lasts: through outages, a long suspension, a change of its mind."""
+    random = habit.random
+    seconds = random.uniform(0.3, 0.9) * habit.scale.busy_seconds
+    habit.at *= 0.3
+    habit.submit(habit.job(0, seconds=seconds, requeue=True))
+    target = {"tag": f"h{habit.number}x0"}
+    for _ in range(random.randint(0, 2)):
+        habit.at += habit.some(5.0, 300.0)
+        habit.act("suspend", "root", **target)
+        if random.random() < 0.8:
+            habit.at += habit.some(1.0, 700.0)
+            habit.act("resume", "root", **target)
+    if random.random() < 0.3:
+        habit.at += habit.some(1.0, 300.0)
+        habit.act(random.choice(("requeue", "cancel")), **target)
+
+
+def with_signal(habit: Habit) -> None:
+    """Jobs that want a signal before their end, and are still there when it is due."""
+    random = habit.random
+    for place in range(random.randint(1, 4)):
+        minutes = random.choice((1, 2))
+        signal = random.choice((10, 12)), random.choice((10, 30, 50)), True
+        seconds = habit.some(60.0, 60.0 * minutes + 100.0)
+        habit.submit(habit.job(place, seconds=seconds, time_limit_minutes=minutes, end_signal=signal))
+        habit.at += habit.some(10.0, 600.0)
+
+
+def impatience(habit: Habit) -> None:
+    """A user who makes the same request twice, at once."""
+    random = habit.random
+    habit.submit(habit.job(0, seconds=habit.some(1.0, 200.0)))
+    target = {"tag": f"h{habit.number}x0"}
+    habit.at += habit.some(0.01, 100.0)
+    for kind, data in random.choice(
+        (
+            (("cancel", {}), ("cancel", {})),
+            (("hold", {"by_user": True}), ("release", {})),
+            (("requeue", {}), ("requeue", {})),
+            (("suspend", {}), ("resume", {})),
+            (("update", {"changes": {"nice": 5}}), ("update", {"changes": {"nice": 9}})),
+        )
+    ):
+        who = "root" if kind in ("suspend", "resume") else habit.user
+        for _ in range(random.randint(1, 3)):
+            habit.act(kind, who, **data, **target)
+            habit.at += habit.some(0.0002, 0.05)
+
+
+def priorities(habit: Habit) -> None:
+    """Jobs that wait, to which an administrator gives priorities at the ends of their range; then scontrol top."""
+    random, count = habit.random, habit.random.randint(3, 5)
+    for place in range(count):
+        begin = float(int(EPOCH + habit.at + 300.0)) if random.random() < 0.9 else 0.0
+        habit.submit(habit.job(place, seconds=habit.some(1.0, 60.0), begin_at=begin))
+        habit.at += habit.some(0.001, 1.0)
+    for place in range(count):
+        if random.random() < 0.7:
+            value = random.choice((1, 2, 100, 1 << 31, _PRIORITY_MAX - 1, _PRIORITY_MAX))
+            habit.act("update", "root", tag=f"h{habit.number}x{place}", changes={"priority": value})
+            habit.at += habit.some(0.01, 5.0)
+    for _ in range(random.randint(1, 3)):
+        tags = [f"h{habit.number}x{place}" for place in random.sample(range(count), random.randint(1, count - 1))]
+        habit.act("top", random.choice((habit.user, "root")), tag=tags[0], more=tags[1:])
+        habit.at += habit.some(0.01, 10.0)
+
+
+def reboots(habit: Habit) -> None:
+    """scontrol reboot of nodes, and its cancellation; a node may be named twice, as overlapping ranges do."""
+    random = habit.random
+    nodes = [f"n{random.randint(1, habit.scale.nodes)}" for _ in range(random.randint(1, 2))]
+    count = habit.scale.nodes
+    habit.submit(habit.job(0, seconds=habit.some(20.0, 300.0), nodes_min=count, tasks=count))
+    habit.at += habit.some(0.01, 20.0)
+    habit.act("reboot_nodes", "root", nodes=nodes, asap=random.random() < 0.5)
+    if random.random() < 0.8:
+        habit.at += habit.some(0.005, 30.0)
+        habit.act("set_node", "root", nodes=nodes * random.choice((1, 2)), state="CANCEL_REBOOT")
+
+
+def reserved_by_number(habit: Habit) -> None:
+    """A reservation of some nodes, whichever these are, for tomorrow; nodes of it may fail until then."""
+    random = habit.random
+    count = random.randint(max(1, habit.scale.nodes - 2), habit.scale.nodes)
+    name = f"any{habit.number}"
+    start = float(int(EPOCH + 86_400.0))
+    habit.act("reserve", "root", name=name, node_count=count, start_at=start, duration_seconds=3600.0, users=["root"])
+    for _ in range(random.randint(0, 2)):
+        habit.at += habit.some(1.0, 300.0)
+        node = f"n{random.randint(1, habit.scale.nodes)}"
+        habit.act("set_node", "root", nodes=[node], state="DRAIN")
+        habit.at += habit.some(10.0, 300.0)
+        habit.act("set_node", "root", nodes=[node], state="RESUME")
+    if random.random() < 0.5:
+        habit.at += habit.some(1.0, 300.0)
+        habit.act("unreserve", "root", name=name)
+
+
+def following(habit: Habit) -> None:
+    """A program that follows the cluster, and is slow."""
+    habit.at *= 0.5
+    habit.act("follow", seconds=habit.some(60.0, 2000.0), pause=habit.some(0.01, 60.0))
+
+
+def handover(habit: Habit) -> None:
+    """An administrator lets another controller lead while jobs are submitted in a burst."""
+    random, count = habit.random, habit.random.randint(4, 7)
+    asked = random.randrange(count // 2)
+    for place in range(count):
+        habit.submit(habit.job(place, seconds=1.0))
+        if place == asked:
+            habit.act("take_over", "root", index=random.randint(0, 1))
+        habit.at += habit.some(0.0005, 0.01)
+
+
+HABITS: tuple[Callable[[Habit], None], ...] = (
+    same_script,
+    waiting,
+    contending_steps,
+    wide_steps,
+    limited_step,
+    long_job,
+    with_signal,
+    impatience,
+    priorities,
+    reboots,
+    reserved_by_number,
+    following,
+)
+
+
+def draw(random: Random, scale: Scale) -> list[Action]:
+    """Some of them; with `scale.every_kind` each."""
+    count = len(HABITS) if scale.every_kind else min(len(HABITS), 1 + scale.jobs // _JOBS_OF_HABIT)
+    chosen = list(HABITS) if scale.every_kind else random.sample(HABITS, count)
+    if scale.jobs < _JOBS_OF_HABIT:
+        return []
+    if "standby" in scale.parts:
+        chosen += [handover] * _HANDOVERS
+    actions: list[Action] = []
+    for number, tell in enumerate(chosen):
+        habit = Habit(random, scale, number)
+        tell(habit)
+        actions += habit.actions
+    return sorted(actions, key=lambda action: action.at)
