@@ -38,7 +38,11 @@ def set_node(command: Command, data: Data) -> None:
     state = data["state"]
     request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=data.get("reason", "sim"))
     kind = {"DRAIN": "drain", "RESUME": "undrain", "UNDRAIN": "undrain"}.get(state, "set_node")
-    tries = _UNDRAIN_TRIES if kind == "undrain" else 1
+    _insist(command, kind, request, data, _UNDRAIN_TRIES if kind == "undrain" else 1)
+
+
+def _insist(command: Command, kind: str, request: UpdateNode | UpdatePartition, data: Data, tries: int) -> None:
+    """Ask again while no controller answers."""
     while True:
         tries -= 1
         try:
@@ -60,7 +64,7 @@ def resume_nodes(command: Command, data: Data) -> None:
 def set_partition(command: Command, data: Data) -> None:
     """scontrol update PartitionName=."""
     request = UpdatePartition(name=data["partition"], changes=data["changes"])
-    command.ask("set_partition", request, Done, wanted=data)
+    _insist(command, "set_partition", request, data, _UNDRAIN_TRIES if data["changes"].get("state") == "UP" else 1)
 
 
 def node_add(command: Command, data: Data) -> None:
