@@ -181,7 +181,8 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
             outcomes.append(_well(life) if life.runs else _never_ran(story, subject))
     if not lives and _ended_unstarted_at(story, subject) <= at:
         outcomes.append(False)
-    elif not lives and _cancelled_at(story, subject) <= at:
+    # A life that was cancelled before it ran leaves no record once the job is queued again.
+    elif (not lives or lives[-1].life >= len(lives)) and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
     return outcomes
 
