@@ -637,10 +637,10 @@ class _Day:
             self.act(at, "node_add", "root", node="d1")
             if self.chance(0.6):
                 self.act(at + self.some(5.0, busy), "node_delete", "root", node="d1")
-        if self.chance(0.25):
+        if self.chance(0.25) or self.scale.every_kind:
             self.act(random.uniform(10.0, busy), "shutdown", "root")
         if "standby" in self.scale.parts:
-            for _ in range(random.randint(0, 2)):
+            for _ in range(random.randint(int(self.scale.every_kind), 2)):
                 self.act(random.uniform(10.0, busy), "take_over", "root", index=random.randint(0, 1))
 
     def _new_configuration(self) -> dict[str, Any]:
