@@ -21,6 +21,7 @@ FAULTS = (
         file=_START,
         old="if job is None or job.state is not JobState.PENDING:",
         new="if job is None or job.state.active:",
+        also=(Edit(_START, "    if not may_wait(job):\n", "    if not (job.state.ended or may_wait(job)):\n"),),
         why="A job that is cancelled while a full pass plans its start is started after the acknowledgement.",
     ),
     Planted(

@@ -76,6 +76,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="reconnect storm", targets=_CLUSTER),
         Kind(name="half open", targets=_HOSTS),
         Kind(name="slow reader", targets=_HOSTS, seconds=(1, 120)),
+        Kind(name="users cut off", targets=("host of users",), seconds=(0.5, 60), weight=2),
         # Clocks
         Kind(name="clock skew", targets=_HOSTS, seconds=(60, 1800)),
         Kind(name="clock forward", targets=_HOSTS, seconds=(60, 1800)),
@@ -233,6 +234,8 @@ def unit_of(site: Site, target: str) -> Unit | None:
 
 def host_of(site: Site, target: str) -> Host | None:
     """The host of a target such as "host of slurmd:3". Without node daemons in the simulation: the node's."""
+    if "users:" in target:
+        return site.login
     unit = unit_of(site, target)
     if unit is not None:
         return unit.host

@@ -99,7 +99,7 @@ def rules_of(users: Users) -> Rules:
         licenses=scale.licenses,
         limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
-        later_is_lower=False,  # users set nice
+        plan_seconds=90.0,  # a pass, the pause after it, and bf_interval: half a minute each
         suspends="SUSPEND" in scale.preemption,
         kill_wait_seconds=20.0,  # the longest that administrators set
         min_job_age_seconds=scale.remembered_seconds if is_forgetful else _FOR_EVER_SECONDS,

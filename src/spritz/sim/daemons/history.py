@@ -87,8 +87,12 @@ class Began(Struct, kw_only=True):
     #: of the environment
     environment: dict[str, str]
     task_ids: tuple[int, ...]
+    #: GRES instances that the step has asked for, and has alone among the steps of its job
+    step_gres: frozenset[tuple[str, int]] = frozenset()
     #: ports that the step may listen on (srun --resv-ports)
     ports: tuple[int, ...] = ()
+    #: which call of srun made the step; "" if none did
+    call: str = ""
     #: as in the `Job` of the launch message: 0 and None if it is no task of an array, 0 if it is no component
     array_job_id: int = 0
     array_task_id: int | None = None

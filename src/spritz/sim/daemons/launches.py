@@ -152,6 +152,15 @@ class ToldController(Controller):
             self._command.failed(self._operation, error)
 
 
+def _words(wanted: NewStep) -> tuple[str, ...]:
+    """What its tasks do, and what the history is to tell of it (`work`)."""
+    words = f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"
+    gpus = ("gpus=1",) if wanted.gpus else ()
+    only = ("only=" + ",".join(map(str, wanted.failing)),) if wanted.failing else ()
+    ignores = ("ignore=15",) if wanted.ignores_term else ()
+    return "sim", *words, *ignores, *gpus, *only
+
+
 def _job_of(request: Struct) -> int:
     if isinstance(request, CancelJobs):
         return request.filter.targets[0].job_id
@@ -247,14 +256,12 @@ class Session:
             tasks=wanted.tasks,
             cpus_per_task=wanted.cpus_per_task,
             gpus_per_node=(GresRequest("gpu", "", wanted.gpus),) if wanted.gpus else (),
+            ports=wanted.ports,
             memory_mib_per_node=wanted.memory_mib or None,
             overlap=wanted.overlap,
             time_limit_minutes=wanted.time_limit_minutes or None,
             exact=inside and not wanted.overlap,
-            argv=(
-                *("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"),
-                *(("ignore=15",) if wanted.ignores_term else ()),
-            ),
+            argv=(*_words(wanted), f"call={key[:16]}"),
             work_dir="/",
             io_address=self.client.address,
             io_key=key,

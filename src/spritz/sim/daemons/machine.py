@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spritz.controller.forked import Forks
@@ -20,7 +21,7 @@ from spritz.sim.daemons import rates, threads
 
 if TYPE_CHECKING:
     from spritz.runtime.programs import Failure, Runner
-    from spritz.sim.daemons.world import Process
+    from spritz.sim.daemons.world import Process, World
 
 #: name -> uid, which is also the gid of a group of that name
 USERS = {"root": 0, "slurm": 64030, "alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004}
@@ -232,7 +233,7 @@ class Child:
             self._world.tell(f"{self._process} a child failed: {error!r}")
             result = None
         self._result = None if self._is_killed else result
-        self._world.after(self._world.random("children").uniform(0.001, 0.5), self._tell)
+        self._world.after(_child_seconds(self._world), self._tell)
 
     def go(self) -> None:
         """The child may finish what it has prepared."""
@@ -249,6 +250,16 @@ class Child:
         if not self._over:
             self._over = True
             self._process.loop.arrive(self._done, self._result)
+
+
+#: Most seconds that a child's work takes, which depends on the run: a full pass over a long queue takes many, and what
+#: it has planned is stale by then.
+_CHILD_SECONDS_MAX = 0.5, 5.0, 30.0
+
+
+def _child_seconds(world: World) -> float:
+    most = Random(f"{world.seed} children").choice(_CHILD_SECONDS_MAX)
+    return world.random("children").uniform(0.001, most)
 
 
 #: where a child's thread waits

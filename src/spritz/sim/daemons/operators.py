@@ -39,7 +39,11 @@ def set_node(command: Command, data: Data) -> None:
     reason = data.get("reason", "" if state == "CANCEL_REBOOT" else "sim")
     request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=reason)
     kind = {"DRAIN": "drain", "RESUME": "undrain", "UNDRAIN": "undrain"}.get(state, "set_node")
-    tries = _UNDRAIN_TRIES if kind == "undrain" else 1
+    _insist(command, kind, request, data, _UNDRAIN_TRIES if kind == "undrain" else 1)
+
+
+def _insist(command: Command, kind: str, request: UpdateNode | UpdatePartition, data: Data, tries: int) -> None:
+    """Ask again while no controller answers."""
     while True:
         tries -= 1
         try:
@@ -67,7 +71,7 @@ def reboot(command: Command, data: Data) -> None:
 def set_partition(command: Command, data: Data) -> None:
     """scontrol update PartitionName=."""
     request = UpdatePartition(name=data["partition"], changes=data["changes"])
-    command.ask("set_partition", request, Done, wanted=data)
+    _insist(command, "set_partition", request, data, _UNDRAIN_TRIES if data["changes"].get("state") == "UP" else 1)
 
 
 def node_add(command: Command, data: Data) -> None:

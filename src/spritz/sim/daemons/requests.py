@@ -81,6 +81,7 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
         reservation=job.reservation,
         sharing=spec.sharing.value if job.exclusive else "",
         requeue=job.requeue is not False,
+        nice=job.nice,
         tier=max(TIERS[name] for name in (job.partition or "main").split(",")),
         nodes_min=nodes_min,
         never_fits=nodes_min > scale.nodes

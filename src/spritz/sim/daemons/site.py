@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import NodeCapacity
@@ -41,12 +42,13 @@ KillWait=10
 SlurmdTimeout=120
 TreeWidth={tree_width}
 TaskPlugin=task/affinity
+MpiParams=ports=12000-12005
 HealthCheckProgram=/site/health
 RebootProgram=/site/reboot
 HealthCheckInterval=60
 DefMemPerCPU=500
 PriorityType=priority/basic
-SchedulerParameters=enable_user_top
+SchedulerParameters=enable_user_top{passes}
 MaxNodeCount={most_nodes}
 Licenses={licenses}
 {more}
@@ -60,6 +62,10 @@ PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier={tiers[high]} MaxNodes=
 #: PriorityTier of each partition, and the most nodes of a job in `high`
 TIERS = {"main": 5, "shared": 5, "low": 1, "high": 9}
 HIGH_NODES_MAX = 2
+
+#: What quick passes leave to full ones, whose plans are stale by the time they are applied: nearly nothing on a cluster
+#: of this size by default.
+_PASSES = "", "", ",default_queue_depth=1", ",default_queue_depth=1", ",default_queue_depth=3", ",defer"
 
 #: most nodes that are added to those of slurm.conf
 _SPARE_NODES = 4
@@ -151,6 +157,7 @@ class Site:
             _CONF.format(
                 controllers=controllers,
                 controller=self.controllers[0].name,
+                passes=Random(f"{self.world.seed} passes").choice(_PASSES),
                 root=self.world.root,
                 nodes=len(self.nodes),
                 tiers=TIERS,

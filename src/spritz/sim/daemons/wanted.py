@@ -61,6 +61,8 @@ class Wanted(Struct, kw_only=True):
     #: PriorityTier of its partition, and a priority that an operator has set
     tier: int = 0
     priority: int | None = None
+    #: --nice: lowers its priority
+    nice: int = 0
     #: fewest nodes; of a heterogeneous job those of all components, which do not share nodes
     nodes_min: int = 1
     #: it is accepted, and no set of nodes will ever suffice

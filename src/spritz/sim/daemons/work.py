@@ -7,6 +7,7 @@ A batch script says it in a line, a step in its arguments:
 
 seconds       how long each task runs, unless it is stopped (1)
 exit, signal  how it ends: its exit code, or the signal that it sends to itself
+only          tasks that end so, by rank; of a script, by array task id. The others exit with 0: `only=0,3`
 ignore        signals that do nothing, as numbers: `ignore=15,10`
 fail_node     names of nodes, on which tasks exit with 1 at once: `fail_node=n3,n4`
 start         seconds that their supervisor needs before they run, as with a slow file server
@@ -62,6 +63,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     exit: int = 0
     signal: int = 0
     ignore: frozenset[int] = frozenset()
+    #: None: all
+    only: frozenset[int] | None = None
     fail_node: frozenset[str] = frozenset()
     start: float = 0.0
     undying: float = 0.0
@@ -86,7 +89,7 @@ def _parse(text: str) -> Behaviour:
             given[key] = float(value)
         elif key in ("exit", "signal"):
             given[key] = int(value)
-        elif key == "ignore":
+        elif key in ("ignore", "only"):
             given[key] = frozenset(map(int, value.split(",")))
         elif key == "fail_node":
             given[key] = frozenset(value.split(","))
@@ -139,8 +142,14 @@ class Task:
             self.ran_seconds += passed
 
     def _ended(self) -> None:
-        behaviour = self.step.behaviour
-        self.end(1 << 8 if self._fails else behaviour.signal or behaviour.exit << 8)
+        step, behaviour = self.step, self.step.behaviour
+        number = step.job.array_task_id if step.spec.batch else self.spec.task_id
+        if self._fails:
+            self.end(1 << 8)
+        elif behaviour.only is not None and number not in behaviour.only:
+            self.end(0)
+        else:
+            self.end(behaviour.signal or behaviour.exit << 8)
 
     def signal(self, number: int) -> None:
         if self.status is not None:
@@ -222,6 +231,7 @@ class StepRun:
         job_cpus = frozenset(mask_ids(mask_of(share.cpus)))
         bound = frozenset(cpu for task in spec.tasks for cpu in task.cpus)
         gres = ((gres.name, index) for gres in share.gres for index in mask_ids(mask_of(gres.indexes)))
+        variables, words = _variables(spec), spec.tasks[0].argv
         return Began(
             at=self.machine.world.now,
             node=spec.node,
@@ -233,9 +243,17 @@ class StepRun:
             step_cpus=bound or job_cpus,
             gres=frozenset(gres),
             memory_mib=share.memory_mib,
-            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE or "overlap=1" in spec.tasks[0].argv,
+            step_gres=frozenset(
+                # Those that a step has not asked for are its job's, and all such steps have them.
+                ("gpu", index)
+                for index in _numbers(variables.get("SLURM_STEP_GPUS", ""))
+                if "gpus=1" in words
+            ),
+            ports=_numbers(variables.get("SLURM_STEP_RESV_PORTS", "")),
+            call=next((word for word in words if word.startswith("call=")), ""),
+            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE or "overlap=1" in words,
             script=spec.script.decode(errors="replace"),
-            environment=_variables(spec),
+            environment=variables,
             task_ids=tuple(task.task_id for task in spec.tasks),
             array_job_id=job.array_job_id,
             array_task_id=job.array_task_id,
@@ -312,3 +330,12 @@ class StepRun:
 def _variables(spec: SupervisorSpec) -> dict[str, str]:
     pairs = (entry.decode(errors="replace").partition("=") for entry in spec.environment)
     return {name: value for name, _, value in pairs}
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Of `0,2-4`."""
+    numbers: list[int] = []
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)

@@ -45,12 +45,16 @@ class NewStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: int = 0
     memory_mib: int = 0
     overlap: bool = False
+    #: --resv-ports; 0: as many as it needs, None: none
+    ports: int | None = None
     #: what its tasks do
     seconds: float = 1.0
     exit_status: int = 0
     ignores_term: bool = False
     #: srun --time; 0: as its job
     time_limit_minutes: int = 0
+    #: ranks that exit so, while the others succeed; (): all
+    failing: tuple[int, ...] = ()
     #: seconds from the start of the script, or from the grant, to its request
     after_seconds: float = 0.0
     #: seconds after which its srun is killed, or gets SIGINT; 0.0: it is not
@@ -114,13 +118,23 @@ class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_status: int = 0
     #: the script ends by this signal (0: it exits)
     killed_by: int = 0
+    #: tasks of an array that end so, while the others succeed; (): all
+    failing: tuple[int, ...] = ()
     ignores_term: bool = False
     steps: tuple[NewStep, ...] = ()
 
 
-def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0, ignores_term: bool = False) -> str:
+def script_of(
+    tag: str,
+    seconds: float,
+    exit_status: int = 0,
+    killed_by: int = 0,
+    ignores_term: bool = False,
+    failing: tuple[int, ...] = (),
+) -> str:
     """A batch script as the simulated supervisors run it."""
     plan = f"seconds={seconds:g} exit={exit_status} signal={killed_by}{' ignore=15' if ignores_term else ''}"
+    plan += " only=" + ",".join(map(str, failing)) if failing else ""
     return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
 
 
@@ -135,6 +149,7 @@ def draw(random: Random, scale: Scale) -> list[Action]:
     day = _Day(random, scale)
     day.draw_reservations()
     day.draw_jobs()
+    day.draw_queues()
     if "accounting" in scale.parts:
         day.draw_crowds()
     day.draw_operators()
@@ -187,6 +202,150 @@ class _Day:
             self.jobs.append((at, user, wanted))
             self._submit(at, user, wanted)
             self._follow(at, user, wanted)
+            if self.unusual(0.08):
+                self._succeed(at, user, wanted)
+
+    def _succeed(self, at: float, user: str, before: NewJob) -> None:
+        """A user goes on from a job: gives it up and submits the next one, which waits for its end, or submits what is
+        to follow each outcome.
+        """
+        random, at = self.random, at + self.some(0.5, 120.0)
+        gives_up = self.chance(0.5)
+        if gives_up:
+            self.act(at, "cancel", user, tag=before.tag)
+            at += self.some(0.05, 5.0)
+        kinds = ("afterany", "afternotok") if gives_up else ("afterany", "afterok", "afternotok")
+        for place, kind in enumerate(random.sample(kinds, random.randint(1, len(kinds)))):
+            tag, seconds = f"{before.tag}s{place}", self.some(1.0, 60.0)
+            wanted = NewJob(
+                tag=tag,
+                script=script_of(tag, seconds),
+                environment=_environment(tag),
+                dependencies=(Dependence(kind=kind, tag=before.tag),),
+                kill_on_invalid_dependency=True,
+                account=before.account,
+                qos=before.qos,
+                seconds=seconds,
+                time_limit_minutes=int(seconds / 60) + 2,
+            )
+            self._submit(round(at, 6), user, wanted)
+
+    def draw_queues(self) -> None:
+        """Now and then large jobs wait in a row while small ones would fit beside what runs."""
+        for number in range(self.random.choice((0, 1, 1, 2))):
+            at = self.random.uniform(5.0, 0.7 * self.scale.busy_seconds)
+            if self.chance(0.35):
+                self._calm_queue(number, at)
+            elif self.chance(0.3):
+                self._many_steps(number, at)
+            else:
+                self._busy_queue(number, at)
+
+    def _large(self, number: int, at: float, user: str, count: int) -> float:
+        """Equal jobs of most of the cluster, one after the other. Returns when the last one was submitted."""
+        random = self.random
+        minutes = random.choice((1, 1, 2, 3))
+        nodes = random.choice((self.scale.nodes, max(1, self.scale.nodes // 2), max(1, self.scale.nodes - 1)))
+        if "accounting" in self.scale.parts:  # more has no room in the limits of `accounting.policy`
+            nodes = min(nodes, 4)
+        size = {"nodes_min": nodes, "tasks": nodes, "cpus_per_task": random.choice((5, 6, 8))}
+        for place in range(count):
+            self._queued(f"q{number}l{place}", user, at, minutes, size)
+            at = round(at + self.some(0.01, 4.0), 6)
+        return at
+
+    def _calm_queue(self, number: int, at: float) -> None:
+        """Nothing but submissions, and readings of planned starts: these are kept."""
+        random = self.random
+        user = random.choice(PEOPLE)
+        at = self._large(number, at, user, random.randint(2, 5))
+        for place in range(random.randint(3, 9)):
+            size = {"cpus_per_task": random.choice((1, 2, 2, 4))}
+            minutes = random.choice((1, 2, 5, 10, 30))
+            self._queued(f"q{number}s{place}", random.choice(PEOPLE), at, minutes, size)
+            if self.chance(0.4):
+                self.act(at + self.some(0.5, 5.0), "expected_starts", user)
+            at = round(at + self.some(0.05, 30.0), 6)
+        if self.chance(0.3):
+            self.act(at, "cancel", user, tag=f"q{number}l0")
+
+    def _many_steps(self, number: int, at: float) -> None:
+        """Many call srun at a time, for steps that want ports on their nodes, most of them short."""
+        random = self.random
+        for place in range(random.randint(5, 10)):
+            tag, nodes, user = f"q{number}r{place}", random.choice((1, 1, 2)), random.choice(PEOPLE)
+            nodes = min(nodes, self.scale.nodes)
+            step = NewStep(tasks=nodes, nodes=nodes, ports=random.choice((1, 2, 3)), seconds=self.some(0.5, 60.0))
+            wanted = NewJob(
+                tag=tag,
+                kind="srun",
+                environment=(f"SIM_TAG={tag}",),
+                partition="main",
+                account=ACCOUNTS_OF[user][0] if "accounting" in self.scale.parts else "",
+                qos="normal" if "accounting" in self.scale.parts else "",
+                nodes_min=nodes,
+                tasks=nodes,
+                cpus_per_task=random.choice((1, 2, 4, 6)),
+                memory_mib_per_node=500,
+                seconds=step.seconds,
+                time_limit_minutes=5,
+                steps=(step,),
+            )
+            self._submit(at, user, wanted)
+            at = round(at + self.some(0.01, 3.0), 6)
+
+    def _busy_queue(self, number: int, at: float) -> None:
+        """While full passes plan starts of small jobs, others take their place, or users and administrators do."""
+        random = self.random
+        at = self._large(number, at, random.choice(PEOPLE), random.choice((0, 0, 1, 2)))
+        shares = "GANG" in self.scale.preemption and self.chance(0.5)
+        for place in range(random.randint(8, 16)):
+            tag, owner = f"q{number}s{place}", random.choice(PEOPLE)
+            size: dict[str, Any] = {"cpus_per_task": random.choice((1, 2, 3)), "gpus": random.choice((0, 0, 1, 2))}
+            size["memory_mib_per_node"] = random.choice((100, 1000, 5000))
+            if self.chance(0.15):
+                size = {"array": "0-3", "throttle": random.choice((0, 1, 2))}
+            if self.chance(0.15):
+                size["licenses"] = {"matlab": 2}
+            partition = random.choice(("main", "main", "main", "high"))
+            if shares:  # they take turns
+                partition, size = "shared", {"shares": True, "cpus_per_task": random.choice((6, 8))}
+            self._queued(tag, owner, at, random.choice((1, 1, 2, 5, 10)), size, partition)
+            soon = at + self.some(0.01, 20.0)
+            if self.chance(0.2):
+                self.act(soon, "cancel", owner, tag=tag, **({"tasks": "3"} if "array" in size else {}))
+            elif self.chance(0.15):
+                self.act(soon, "hold", owner, tag=tag)
+                self.act(soon + self.some(100.0, 600.0), "release", owner, tag=tag)
+            elif self.chance(0.2):
+                self.act(soon, "suspend", "root", tag=tag)
+                self.act(soon + self.some(2.0, 100.0), "resume", "root", tag=tag)
+            elif self.chance(0.1):
+                node = f"n{random.randint(1, self.scale.nodes)}"
+                self.act(soon, "set_node", "root", nodes=[node], state="DRAIN")
+                self.act(soon + self.some(20.0, 200.0), "set_node", "root", nodes=[node], state="RESUME")
+            elif self.chance(0.1):
+                time = {"start_at": float(int(EPOCH + soon + self.some(90.0, 600.0))), "duration_seconds": 60.0}
+                wanted = {"name": f"res{tag}", "users": ["alice"], "nodes": self._some_nodes()[:1], **time}
+                self.act(soon, "reserve", "root", **wanted)
+            at = round(at + self.some(0.02, 6.0), 6)
+
+    def _queued(
+        self, tag: str, user: str, at: float, minutes: int, size: dict[str, Any], partition: str = "main"
+    ) -> None:
+        seconds = round(minutes * 60 * self.random.choice((0.3, 0.9, 1.5)), 3)
+        wanted = NewJob(
+            tag=tag,
+            script=script_of(tag, seconds),
+            environment=(f"SIM_TAG={tag}",),
+            partition=partition,
+            account=ACCOUNTS_OF[user][0] if "accounting" in self.scale.parts else "",
+            qos="normal" if "accounting" in self.scale.parts else "",
+            seconds=seconds,
+            time_limit_minutes=minutes,
+            **{"memory_mib_per_node": 500} | size,
+        )
+        self._submit(at, user, wanted)
 
     def draw_crowds(self) -> None:
         """Many jobs of one user, account and QOS at a time: they reach the limits of `accounting.policy`."""
@@ -250,7 +409,8 @@ class _Day:
             if self.chance(0.3) and not fields.get("array"):
                 fields["steps"] = self._steps(fields)
             fields["script"] = script_of(
-                tag, fields["seconds"], fields["exit_status"], fields["killed_by"], fields["ignores_term"]
+                *(tag, fields["seconds"], fields["exit_status"], fields["killed_by"], fields["ignores_term"]),
+                failing=fields.get("failing", ()),
             )
         else:
             fields |= {"held": False, "killed_by": 0, "ignores_term": False}
@@ -293,7 +453,8 @@ class _Day:
             fields[memory] = random.choice((100, 500, 1000, 2000, 6000 if memory == "memory_mib_per_node" else 300))
         if self.chance(0.2):
             option = random.choice(("gpus", "gpus_per_node", "gpus_per_task"))
-            fields[option] = nodes * random.choice((1, 2)) if option == "gpus" else random.choice((1, 1, 2))
+            choices = {"gpus": (nodes, 2 * nodes), "gpus_per_node": (1, 2, 4), "gpus_per_task": (1, 1, 2)}
+            fields[option] = random.choice(choices[option])
         if self.chance(0.12) and self.scale.licenses:
             name = random.choice(sorted(self.scale.licenses))
             fields["licenses"] = {name: random.randint(1, self.scale.licenses[name])}
@@ -311,7 +472,7 @@ class _Day:
             "seconds": seconds,
             "exit_status": random.choice((0, 0, 0, 0, 1, 77)),
             "killed_by": random.choice((0,) * 12 + (11, 9)),
-            "ignores_term": self.chance(0.05),
+            "ignores_term": self.chance(0.1),
         }
         if self.chance(0.7):
             minutes = max(1, int(seconds / 60 * random.choice((0.5, 1.5, 2, 4)) + 1))
@@ -349,6 +510,7 @@ class _Day:
             last = random.randint(1, 12)
             fields["array"] = random.choice((f"0-{last}", f"1-{last}:2", f"0,3,{last + 3}"))
             fields["throttle"] = random.choice((0, 1, 2, 3))
+            fields["failing"] = random.choice(((), (0, 3), (1,)))
         return fields
 
     def _component(self, tag: str, *, held: bool) -> NewJob:
@@ -358,19 +520,25 @@ class _Day:
 
     def _steps(self, fields: dict[str, Any]) -> tuple[NewStep, ...]:
         """Steps that fit into the job, or now and then do not."""
+        count = self.random.randint(1, 3) if fields.get("gpus_per_node", 0) < 2 else self.random.randint(2, 5)
+        return tuple(self._step(fields) for _ in range(count))
+
+    def _step(self, fields: dict[str, Any]) -> NewStep:
         random = self.random
-        return tuple(
-            NewStep(
-                tasks=random.randint(1, fields["tasks"]) if self.chance(0.95) else fields["tasks"] + 50,
-                nodes=1,
-                cpus_per_task=random.randint(1, fields["cpus_per_task"]),
-                gpus=fields.get("gpus_per_node", 0) and random.randint(0, fields["gpus_per_node"]),
-                overlap=self.chance(0.2),
-                seconds=self.some(0.5, max(1.0, fields["seconds"] * 1.2)),
-                exit_status=random.choice((0, 0, 0, 2)),
-                after_seconds=round(random.random() * fields["seconds"] * 0.7, 3),
-            )
-            for _ in range(random.randint(1, 3))
+        nodes = random.randint(1, min(fields["nodes_min"], fields["tasks"]))
+        tasks = random.randint(nodes, fields["tasks"]) if self.chance(0.95) else fields["tasks"] + 50
+        gpus = fields.get("gpus_per_node", 0)
+        return NewStep(
+            tasks=tasks,
+            nodes=nodes,
+            cpus_per_task=random.randint(1, fields["cpus_per_task"]),
+            gpus=gpus and random.randint(0, max(1, gpus // 2)),
+            ports=random.choice((None, None, None, 0, 1, 2)),
+            overlap=self.chance(0.2),
+            seconds=self.some(0.5, max(1.0, fields["seconds"] * 1.2)),
+            exit_status=random.choice((0, 0, 0, 2, 3)),
+            failing=random.choice(((), (0,), (1,))) if tasks > 1 else (),
+            after_seconds=round(random.random() * fields["seconds"] * 0.7, 3),
         )
 
     def _dependencies(self, fields: dict[str, Any]) -> tuple[tuple[Dependence, ...], str]:
@@ -411,6 +579,10 @@ class _Day:
         if self.unusual(0.06):
             self.act(later, "requeue", who, hold=self.chance(0.2), **target)
             self.act(later + self.some(1.0, 300.0), "release", "root", **target)
+        if self.unusual(0.03):  # held while it runs, then queued again
+            self.act(later, "hold", who, by_user=who != "root", **target)
+            self.act(later + self.some(0.01, 60.0), "requeue", who, **target)
+            self.act(later + self.some(200.0, 900.0), "release", "root", **target)
         if self.unusual(0.12):
             self._suspend(at + self.some(0.02, 1.5) if self.chance(0.4) else later, who, target, self._ends(wanted))
         if self.unusual(0.05):
@@ -436,6 +608,8 @@ class _Day:
 
     def _changes(self, at: float) -> dict[str, Any]:
         random = self.random
+        if "accounting" in self.scale.parts and self.chance(0.25):
+            return {"qos": random.choice(("normal", "high", "high"))}
         return random.choice(
             (
                 {"time_limit_minutes": random.randint(1, 30)},
@@ -469,10 +643,10 @@ class _Day:
             self.act(at, "node_add", "root", node="d1")
             if self.chance(0.6):
                 self.act(at + self.some(5.0, busy), "node_delete", "root", node="d1")
-        if self.chance(0.25):
+        if self.chance(0.25) or self.scale.every_kind:
             self.act(random.uniform(10.0, busy), "shutdown", "root")
         if "standby" in self.scale.parts:
-            for _ in range(random.randint(0, 2)):
+            for _ in range(random.randint(int(self.scale.every_kind), 2)):
                 self.act(random.uniform(10.0, busy), "take_over", "root", index=random.randint(0, 1))
 
     def _new_configuration(self) -> dict[str, Any]:

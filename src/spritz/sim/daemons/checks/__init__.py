@@ -13,6 +13,7 @@
 | 3.once | a step of a life begins once on a node, a script on one node | `starts` |
 | 3.life | nothing of an earlier life begins after a later one | `starts` |
 | 3.cancelled, 3.held, 3.begin | nothing begins after its cancel, during a hold, before its begin time | `starts` |
+| 3.drained | no job starts on a node that is drained | `starts` |
 | 3.dependency | nothing begins before its dependencies are satisfied | `dependencies` |
 | 3.throttle, 3.licences, 3.limit | array throttles, licences, limits of accounts and QOS are kept | `limits` |
 | 3.reservation | nodes of a reservation are used by its jobs alone, and these stay inside it | `reservations` |

@@ -187,7 +187,7 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     if not lives and _ended_unstarted_at(story, subject) <= at:
         outcomes.append(False)
     # A life that ended before its start leaves no trace where the job was queued again.
-    elif (not lives or lives[0].life) and _cancelled_at(story, subject) <= at:
+    elif (not lives or lives[0].life or lives[-1].life >= len(lives)) and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
     return outcomes
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.core.timers import LISTENING_SECONDS
-from spritz.model.ids import INFINITE
+from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.model.job import Job
 from spritz.sim.daemons.checks.faults import due_by, nodes_of, quiet_seconds, reported_end
 from spritz.sim.daemons.checks.values import possible
@@ -45,6 +45,7 @@ def ends(story: Story) -> Iterator[Violation]:
         life = story.lives.get((job.id, job.restart_count))
         if life is not None and job.array is None:
             yield from _exit_code(story, life, job, job.state.value)
+            yield from _derived(story, life, job)
     for row in story.final.rows or ():
         life = story.lives.get((row.job_id, row.restart_count))
         if life is not None and not row.array_tasks:
@@ -80,6 +81,24 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
             saw = f"{ended.node} saw {ended.exit_code}:{ended.signal} at {clock(ended.at)}"
             text = f"{owner} reports that {life.label} {state} with {_shown(record.exit_status)}; {saw}"
             yield _violation(story, "3.exit", life, batch, text)
+
+
+def _derived(story: Story, life: Life, job: Job) -> Iterator[Violation]:
+    """DerivedExitCode is that of the worst of its steps, on whichever node a task failed."""
+    steps: dict[int, list[Run]] = {}
+    for run in life.runs:
+        if run.began.step_id <= STEP_MAX:
+            steps.setdefault(run.began.step_id, []).append(run)
+    over_at = story.earliest(job.ended_at) if job.state.ended else story.final.read_at
+    for number, runs in sorted(steps.items()):
+        ends = [run.ended for run in runs if run.ended is not None]
+        latest = max(due_by(story, run.until, story.final.rules.order_seconds, life) for run in runs)
+        if len(ends) < len(runs) or any(end.signal for end in ends) or latest >= over_at:
+            continue  # not all was seen, or it was killed, or its end was told after the job's
+        worst = max(ends, key=lambda end: end.exit_code)
+        if job.derived_exit_status < worst.exit_code << 8:
+            text = f"{life.label} has DerivedExitCode {_shown(job.derived_exit_status)}; {worst.node} saw step {number}"
+            yield _violation(story, "3.exit", life, runs[0], f"{text} end with {worst.exit_code}:0")
 
 
 def _shown(status: int) -> str:

@@ -133,18 +133,23 @@ def _used(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iterato
         for other in active
         if _in_limit(story, limit, other) and (not limit.per_user or _uid(story, other) == user)
     ]
-    began = [run.began for other in counted for run in other.runs if run.began.at <= life.began_at]
-    cpus = {(entry.node, entry.job_id, cpu) for entry in began for cpu in entry.job_cpus}
-    gpus = {(entry.node, entry.job_id, gres) for entry in began for gres in entry.gres if gres[0] == "gpu"}
-    nodes = {entry.node for entry in began}
-    for most, used, what in (
-        (limit.jobs, len(counted), "jobs"),
-        (limit.cpus, len(cpus), "CPUs"),
-        (limit.gpus, len(gpus), "GPUs"),
-        (limit.nodes, len(nodes), "nodes"),
-    ):
-        if most is not None and not _precedes(story, limit, what, life):
-            yield used, most, what, counted
+    recent = life.began_at - story.final.rules.order_seconds
+    for most, what in ((limit.jobs, "jobs"), (limit.cpus, "CPUs"), (limit.gpus, "GPUs"), (limit.nodes, "nodes")):
+        if most is None or _precedes(story, limit, what, life):
+            continue
+        # One that is not bound may have started just after this one, though its processes began before.
+        lives = [other for other in counted if other.began_at < recent or not _precedes(story, limit, what, other)]
+        yield _amount(what, life, lives), most, what, lives
+
+
+def _amount(what: str, life: Life, lives: list[Life]) -> int:
+    """How much of it these lives have when the life begins."""
+    began = [run.began for other in lives for run in other.runs if run.began.at <= life.began_at]
+    if what == "CPUs":
+        return len({(entry.node, entry.job_id, cpu) for entry in began for cpu in entry.job_cpus})
+    if what == "GPUs":
+        return len({(entry.node, entry.job_id, gres) for entry in began for gres in entry.gres if gres[0] == "gpu"})
+    return len({entry.node for entry in began}) if what == "nodes" else len(lives)
 
 
 def _precedes(story: Story, limit: Limit, what: str, life: Life) -> bool:
@@ -183,8 +188,9 @@ def _violation(rule: str, life: Life, lives: Iterable[Life], text: str) -> Viola
 def _submitted(story: Story, limit: Limit, most: int) -> Iterator[Violation]:
     for count, operation in _accepted(story, limit):
         if count > most:
+            did = "moved" if operation.kind == "update" else "accepted"
             text = (
-                f"job {operation.job_id} was accepted at {clock(operation.answered_at or 0.0)}: "
+                f"job {operation.job_id} was {did} at {clock(operation.answered_at or 0.0)}: "
                 f"{count} jobs wait or run under {limit.name}, {most} may"
             )
             at = operation.answered_at or operation.called_at
@@ -210,6 +216,35 @@ def _accepted(story: Story, limit: Limit) -> Iterator[tuple[int, Operation]]:
             others = [other for other in others if other.uid == operation.uid]
         live = sum(_live_parts(story, other, operation.answered_at or inf) for other in others)
         yield live + _size(operation.wanted), operation
+    for operation, moved in _moved(story, limit):
+        submission = story.submissions[operation.job_id]
+        others = [other for other in accepted if _before(other, operation)]
+        if limit.per_user:
+            others = [other for other in others if other.uid == submission.uid]
+        live = sum(_live_parts(story, other, operation.answered_at or inf) for other in others)
+        yield live + moved, operation
+
+
+def _moved(story: Story, limit: Limit) -> Iterator[tuple[Operation, int]]:
+    """Updates by which a job's user brings it into the limit's QOS, with how many of its parts certainly live then."""
+    for operation in story.operations:
+        if operation.kind != "update" or operation.outcome is not Outcome.DONE or operation.answered_at is None:
+            continue
+        fields = operation.wanted.fields
+        submission = story.submissions.get(operation.job_id)
+        if not limit.qos or fields.get("qos") != limit.qos or operation.wanted.tasks or submission is None:
+            continue
+        wanted: Wanted = submission.wanted
+        others = [change for change in story.changes((operation.job_id, None)) if change is not operation]
+        if wanted.qos == limit.qos or operation.uid != submission.uid or any(_touches(other) for other in others):
+            continue
+        at = operation.answered_at
+        parts = parts_of(operation.job_id, wanted)
+        yield operation, sum(_live(story, part, at, besides=operation) for part in parts)
+
+
+def _touches(change: Operation) -> bool:
+    return change.kind == "requeue" or (change.kind == "update" and "qos" in change.wanted.fields)
 
 
 def _selects(limit: Limit, operation: Operation) -> bool:
@@ -234,8 +269,8 @@ def _live_parts(story: Story, submission: Operation, at: float) -> int:
     return sum(_live(story, subject, at) for subject in parts_of(submission.job_id, submission.wanted))
 
 
-def _live(story: Story, subject: Subject, at: float) -> bool:
-    changes = story.changes(subject)
+def _live(story: Story, subject: Subject, at: float, besides: Operation | None = None) -> bool:
+    changes = [change for change in story.changes(subject) if change is not besides]
     if any(change.called_at <= at and change.kind in ("cancel", "update") for change in changes):
         return False
     lives = story.lives_of(subject)

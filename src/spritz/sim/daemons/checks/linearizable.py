@@ -39,6 +39,7 @@ from spritz.sim.daemons.wanted import Change, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spritz.model.job import Job
     from spritz.sim.daemons.checks.story import Life, Story, Subject
 
 Shown = tuple[Reading, Observed]
@@ -152,6 +153,9 @@ def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple
                 yield ended_at, life.life, end
             elif well and script is not None:
                 yield max(ended_at, script.until), life.life, end
+    if _as_array(story, subject, lives) is not None:
+        yield from ((-inf, 0, end) for end in (CANCELLED, OTHER))
+        return
     last = max((life.life for life in lives), default=0)
     for number in sorted(set(range(last + 1)) - {life.life for life in lives}):
         for what in (START, AGAIN, CANCELLED, OTHER):  # a life that no record tells of, and that never began
@@ -169,7 +173,11 @@ def _requests(story: Story, subject: Subject) -> list[Action[State]]:
         if operation.kind not in job_model.REQUESTS:
             continue
         if operation.outcome is not Outcome.REFUSED:
-            actions.append(_action(operation, _done(_request(operation, subject))))
+            action = _action(operation, _done(_request(operation, subject)))
+            if operation.kind == "requeue" and subject[1] is not None:
+                # A part that has ended and still has processes is left out; what is done for other parts tells nothing.
+                action = replace(action, returned_at=inf)
+            actions.append(action)
             if _fields(operation).get("hold") is False:
                 lifted = _action(operation, _done(Request(kind="release", alone=False)))
                 actions.append(replace(lifted, returned_at=inf))  # without effect if an administrator holds the job
@@ -237,11 +245,19 @@ def _last(story: Story, subject: Subject, lives: list[Life]) -> list[Action[Stat
     """The controller's record at the end, which is a reading like others."""
     job = story.jobs.get(lives[-1].job_id) if lives else None
     if job is None or job.array is not None or story.subject(job.id) != subject:
-        return []
+        job = _as_array(story, subject, lives)
+        if job is None:
+            return []
     observed = observed_record(job.state, job.restart_count, held=job.hold is not Hold.NONE)
     at = story.final.read_at
     name = f"the controller's record at the end, {observed}"
     return [Action(name=name, called_at=at, returned_at=at, apply=_seen(observed))]
+
+
+def _as_array(story: Story, subject: Subject, lives: list[Life]) -> Job | None:
+    """The record of an array whose tasks ended before they started, this one among them; None: it has another."""
+    job = story.jobs.get(subject[0])
+    return job if subject[1] is not None and not lives and job is not None and job.array and job.state.ended else None
 
 
 def _readings(story: Story) -> dict[Subject, list[Shown]]:

@@ -2,7 +2,8 @@
 
 A resource belongs to a life of a job from the beginning to the end of each of its processes there. Stopped processes
 keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend), and stay so if the job is ended while it is
-suspended. Within a job, steps own CPUs among themselves, and the script and the job's container own none.
+suspended. Within a job, steps own CPUs and the GPUs that they asked for among themselves, and the script and the job's
+container own none.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def _steps(run: Run, other: Run) -> Iterator[Violation]:
     if cpus:
         between = f"CPU {', '.join(map(str, cpus))} (steps {before.step_id} and {began.step_id})"
         yield _violation("3.cpu", run, other, between)
+    for name, index in sorted(began.step_gres & before.step_gres):
+        yield _violation("3.gres", run, other, f"{name} {index} (steps {before.step_id} and {began.step_id})")
 
 
 def _exclusive(story: Story, run: Run, other: Run) -> int:

@@ -1,8 +1,8 @@
-"""Rule 7: the planned start of the highest-priority blocked job is kept.
+"""Rule 7: planned starts are kept.
 
-A reading of kind `expected_starts` lists blocked jobs with their planned starts, highest priority first; its first row
-is a promise. "Planned starts are kept from cycle to cycle, and move only earlier, with four exceptions: a job that
-outranks it is submitted, a node fails, a running job's limit is raised, or the controller restarts."
+A reading of kind `expected_starts` lists blocked jobs with their planned starts, each of which is a promise. "Planned
+starts are kept from cycle to cycle, and move only earlier, with four exceptions: a job that outranks it is submitted, a
+node fails, a running job's limit is raised, or the controller restarts."
 
 Read more widely here, so that nothing correct is reported:
 
@@ -17,10 +17,11 @@ Source: docs/explanation/scheduling.md, Backfill and planned starts.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Acted, Outcome, Reading
 from spritz.sim.daemons.wanted import SUBMISSIONS, Change, Wanted
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
 _EXCUSES = frozenset(
     {"release", "requeue", "top", "drain", "node_delete", "reserve", "suspend", "resume", "take_over", "reconfigure"}
 )
-_RAISES = frozenset({"time_limit_minutes", "end_at", "priority", "nice", "qos", "partitions", "account", "hold"})
+_RAISES = frozenset({"end_at", "qos", "account", "hold"})
+
+#: Priorities that administrators set are below all that the controller gives (priority/basic), or far above.
+_HIGH_PRIORITY = 1_000_000
+
+#: Minutes of a job that names none, in the simulated partitions.
+_DEFAULT_MINUTES = 60
 
 
 class Promise(Struct, kw_only=True):
@@ -48,14 +55,15 @@ class Promise(Struct, kw_only=True):
 
 
 def promises(story: Story) -> Iterator[Violation]:
-    """The first promise of each job that was not kept without an exception."""
+    """What was put off, and the first promise of each job that was not kept, without an exception."""
+    yield from _put_off(story)
     broken: set[Subject] = set()
     for promise in _promises(story):
         if promise.subject in broken:
             continue
         started_at = _started_at(story, promise)
-        slack = story.final.rules.kill_wait_seconds + story.final.rules.order_seconds + story.final.clock_error_seconds
-        if started_at <= promise.start_at + slack or _excused(story, promise, started_at):
+        latest = promise.start_at + _slack(story, promise)
+        if started_at <= latest or _excused(story, promise, latest):
             continue
         broken.add(promise.subject)
         began = f"began at {clock(started_at)}" if started_at < story.final.read_at else "did not begin"
@@ -67,14 +75,49 @@ def promises(story: Story) -> Iterator[Violation]:
         yield Violation(rule="7.promise", at=promise.start_at, text=text, entries=(promise.reading,))
 
 
+def _slack(story: Story, promise: Promise) -> float:
+    """How much later it may be: once more for each job before it that ran into its time limit, and had to be killed."""
+    rules = story.final.rules
+    timeouts = sum(
+        1
+        for life in story.lives.values()
+        if life.reported is not None
+        and life.reported.state == "TIMEOUT"
+        and promise.reading.called_at <= life.reported.ended_at <= promise.start_at + rules.kill_wait_seconds
+    )
+    return (1 + timeouts) * (rules.kill_wait_seconds + rules.order_seconds) + story.final.clock_error_seconds
+
+
+def _put_off(story: Story) -> Iterator[Violation]:
+    """Planned starts that a later reading shows to have moved."""
+    before: dict[Subject, Promise] = {}
+    for promise in _promises(story):
+        first = before.setdefault(promise.subject, promise)
+        latest = first.start_at + _slack(story, first)
+        if promise.start_at <= latest:
+            if promise.start_at <= first.start_at:
+                before[promise.subject] = promise
+            continue
+        before[promise.subject] = promise
+        if not _excused(story, first, promise.reading.answered_at):
+            text = (
+                f"job {promise.job_id} was promised at {clock(first.reading.answered_at)} to start by "
+                f"{clock(first.start_at)}, and at {clock(promise.reading.answered_at)} by {clock(promise.start_at)}; "
+                "no job outranks it since, no node failed, no limit was raised, and no controller restarted"
+            )
+            entries = first.reading, promise.reading
+            yield Violation(rule="7.promise", at=promise.reading.answered_at, text=text, entries=entries)
+
+
 def _promises(story: Story) -> Iterator[Promise]:
     for reading in story.entries:
         if not isinstance(reading, Reading) or reading.kind != "expected_starts" or not reading.rows:
             continue
-        job_id, start_at = next(iter(reading.rows))[:2]
-        subject = story.subject(job_id)
-        if start_at and story.wanted(job_id) is not None:
-            yield Promise(reading=reading, subject=subject, job_id=job_id, start_at=start_at)
+        for job_id, start_at, *_ in reading.rows:
+            # One that is late already is shown with the present time.
+            if start_at > reading.answered_at and story.wanted(job_id) is not None:
+                subject = story.subject(job_id)
+                yield Promise(reading=reading, subject=subject, job_id=job_id, start_at=start_at)
 
 
 def _started_at(story: Story, promise: Promise) -> float:
@@ -83,19 +126,21 @@ def _started_at(story: Story, promise: Promise) -> float:
     """
     leader, index = promise.subject
     wanted = story.wanted(promise.job_id)
-    is_whole = index is None or bool(wanted is not None and wanted.het_size)
+    # The number of an array is in the end that of its last task.
+    is_whole = index is None or promise.job_id == leader or bool(wanted is not None and wanted.het_size)
     lives = story.lives_of_whole(leader) if is_whole else story.lives_of(promise.subject)
     began = [life.began_at for life in lives if promise.reading.called_at <= life.began_at < inf]
     return min(began, default=story.final.read_at)
 
 
 def _excused(story: Story, promise: Promise, until: float) -> bool:
-    since = promise.reading.called_at
+    since = promise.reading.called_at - story.final.rules.plan_seconds
     between = [operation for operation in story.operations if _in_force(operation, since, until)]
     return (
         any(_moves(story, promise, operation) for operation in between)
         or _becomes_eligible(story, promise, since, until)
         or _fails(story, since, until)
+        or (story.final.rules.suspends and _suspends(story, since, until))
         or _controllers(story, since) != _controllers(story, until)
     )
 
@@ -109,13 +154,34 @@ def _in_force(operation: Operation, since: float, until: float) -> bool:
 
 def _moves(story: Story, promise: Promise, operation: Operation) -> bool:
     if operation.kind in SUBMISSIONS:
-        new = isinstance(operation.wanted, Wanted) and operation.called_at >= promise.reading.called_at
+        new = (
+            isinstance(operation.wanted, Wanted)
+            and operation.called_at >= promise.reading.called_at - story.final.rules.plan_seconds
+        )
         return new and outranks(story, operation, promise.subject)
     if operation.job_id and story.subject(operation.job_id)[0] == promise.subject[0]:
         return operation.kind != "signal"
     if operation.kind == "update" and isinstance(operation.wanted, Change):
-        return not _RAISES.isdisjoint(operation.wanted.fields)
+        return _raises(story, promise, operation, operation.wanted.fields)
     return operation.kind in _EXCUSES
+
+
+def _raises(story: Story, promise: Promise, update: Operation, fields: dict[str, Any]) -> bool:
+    """Whether a job may come before others by the update, or run for longer."""
+    if not _RAISES.isdisjoint(fields) or (fields.get("priority") or 0) > _HIGH_PRIORITY:
+        return True
+    subject = story.subject(update.job_id)
+    its, ours = story.wanted(subject[0]), story.wanted(promise.job_id)
+    if "partitions" in fields and (its is None or ours is None or its.tier < ours.tier):
+        return True
+    nice = [value or 0 for value in possible(story, subject, "nice", 0.0, update.called_at)]
+    minutes = [
+        _DEFAULT_MINUTES if value is None else value
+        for value in possible(story, subject, "time_limit_minutes", 0.0, update.called_at)
+    ]
+    return (fields.get("nice") is not None and fields["nice"] < max(nice, default=inf)) or (
+        fields.get("time_limit_minutes") is not None and fields["time_limit_minutes"] > min(minutes, default=0)
+    )
 
 
 def outranks(story: Story, other: Operation, subject: Subject) -> bool:
@@ -128,7 +194,7 @@ def outranks(story: Story, other: Operation, subject: Subject) -> bool:
         return bool(its.priority > ours.priority)
     if its.priority is not None or ours.priority is not None or not story.final.rules.later_is_lower:
         return True
-    return other.called_at < (promised.answered_at or inf)
+    return its.nice < ours.nice or other.called_at < (promised.answered_at or inf)
 
 
 def _becomes_eligible(story: Story, promise: Promise, since: float, until: float) -> bool:
@@ -142,6 +208,12 @@ def _becomes_eligible(story: Story, promise: Promise, since: float, until: float
         if (late or wanted.reservation) and outranks(story, submission, promise.subject):
             return True
     return False
+
+
+def _suspends(story: Story, since: float, until: float) -> bool:
+    """Whether a job did not run for a while, which takes as much longer."""
+    stops = (stop for life in story.lives.values() for run in life.runs for stop in run.stops)
+    return any(stopped <= until and continued >= since for stopped, continued in stops)
 
 
 def _fails(story: Story, since: float, until: float) -> bool:

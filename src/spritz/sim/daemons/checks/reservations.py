@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.sim.daemons.checks.starts import started_before
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Outcome
@@ -78,9 +79,8 @@ def _was_there(story: Story, life: Life, run: Run, reserved: Reserved, since: fl
     """Whether its job may have started there before the reservation was known: it began late, or is one more step."""
     latest = since + story.final.rules.order_seconds
     first = min(other.began.at for other in life.runs if other.began.node == run.began.node)
-    return (first < since or (since > 0.0 and run.began.at <= latest)) or (
-        reserved.ignore_jobs and first < reserved.start_at
-    )
+    on_its_way = since > 0.0 and run.began.at <= latest and started_before(story, life, since)
+    return (first < since or on_its_way) or (reserved.ignore_jobs and first < reserved.start_at)
 
 
 def _into(story: Story, life: Life, run: Run, reserved: Reserved) -> Iterator[Violation]:

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.checks.story import Life, Run, Story
     from spritz.sim.daemons.history import Operation
 
+#: Requests after which a node that was drained may serve again.
+_RESUMES = frozenset({"undrain", "set_node", "node_add", "node_delete"})
+
 
 def starts(story: Story) -> Iterator[Violation]:
     """Every beginning on a node."""
     yield from _once(story)
+    yield from _calls(story)
     yield from _ends_without_beginning(story)
     for life in story.lives.values():
         if not life.runs:
@@ -39,6 +43,7 @@ def starts(story: Story) -> Iterator[Violation]:
         yield from _after_cancel(story, life)
         yield from _while_held(story, life)
         yield from _before_begin_time(story, life)
+        yield from _on_drained_node(story, life)
 
 
 def _once(story: Story) -> Iterator[Violation]:
@@ -55,6 +60,19 @@ def _once(story: Story) -> Iterator[Violation]:
                 f"{_step(began)} began on {first.node} at {clock(first.at)}, and on {began.node} at {clock(began.at)}"
             )
             yield Violation(rule="3.once", at=began.at, text=text, entries=(first, began))
+
+
+def _calls(story: Story) -> Iterator[Violation]:
+    """A call of srun makes one step, however often it asks for it."""
+    seen: dict[str, Began] = {}
+    for began in story.entries:
+        if isinstance(began, Began) and began.call:
+            first = seen.setdefault(began.call, began)
+            if (first.job_id, first.restart_count, first.step_id) != (began.job_id, began.restart_count, began.step_id):
+                text = (
+                    f"{_step(began)} began on {began.node} at {clock(began.at)}; the same srun has had {_step(first)}"
+                )
+                yield Violation(rule="3.once", at=began.at, text=text.rstrip(","), entries=(first, began))
 
 
 def _step(began: Began) -> str:
@@ -143,10 +161,38 @@ def started_before(story: Story, life: Life, at: float) -> bool:
 def _before_begin_time(story: Story, life: Life) -> Iterator[Violation]:
     first = life.began_at
     since = first - story.final.rules.order_seconds
+    if life.reported is not None and life.reported.started_at:
+        since = max(since, life.reported.started_at - story.final.clock_error_seconds)
     times = [float(value or 0.0) for value in possible(story, life.subject, "begin_at", since, first)]
     earliest = min(times, default=0.0)
     if first < earliest - story.final.clock_error_seconds:
         yield _violation("3.begin", life, f"but it may not start before {clock(earliest)}")
+
+
+def _on_drained_node(story: Story, life: Life) -> Iterator[Violation]:
+    """A node takes no new job from the acknowledgement of its drain on, until it is resumed."""
+    for drain in story.operations:
+        answered = _acknowledged(drain, "drain")
+        if answered is None or life.began_at <= answered or started_before(story, life, answered):
+            continue
+        for run in life.runs:
+            if run.began.node in drain.wanted["nodes"] and not _may_serve(story, run, drain):
+                yield _violation("3.drained", life, f"whose drain was acknowledged at {clock(answered)}", run, drain)
+                return
+
+
+def _may_serve(story: Story, run: Run, drain: Operation) -> bool:
+    """Whether the node may have been resumed, or made anew, between its drain and the beginning."""
+    return any(
+        operation.called_at <= run.began.at and may_follow(operation, drain)
+        for operation in story.operations
+        if operation.kind in _RESUMES and operation.outcome is not Outcome.REFUSED
+        if run.began.node in _nodes_of(operation)
+    )
+
+
+def _nodes_of(operation: Operation) -> tuple[str, ...]:
+    return tuple(operation.wanted["nodes"]) if isinstance(operation.wanted, dict) else (operation.wanted,)
 
 
 def _violation(

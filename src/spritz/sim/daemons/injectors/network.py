@@ -42,6 +42,20 @@ def _cut_one_way(site: Site, action: Action, seconds: float) -> str | None:
     return f"{'from' if outwards else 'to'} {host.name}"
 
 
+@performs("users cut off")
+def _users_cut_off(site: Site, action: Action, seconds: float) -> str | None:
+    """Requests of users do not arrive, or their answers do not, or connections break."""
+    host, chosen = site.login.name, int(drawn(action, 0, 4))
+    if chosen == 3:
+        return f"{host}, {site.world.network.reset(host)} connections"
+    for other in _others(site, site.login):
+        if chosen != 1:
+            site.world.network.cut(other, host, seconds)
+        if chosen != 2:
+            site.world.network.cut(host, other, seconds)
+    return f"{('both ways', 'from', 'to')[chosen]} {host}"
+
+
 @performs("partition")
 def _partition(site: Site, action: Action, seconds: float) -> str | None:
     """Two groups of hosts that do not reach each other."""
