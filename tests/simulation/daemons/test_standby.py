@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from spritz.sim.daemons.history import Acted, Began, Ended, Operation, Outcome
+from spritz.sim.daemons.history import Acted, Began, Ended, Injected, Operation, Outcome
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.workload import NewJob, script_of
 from spritz.sim.daemons.world import EPOCH
@@ -110,6 +110,8 @@ def _killed(cluster: Cluster, jobs: int) -> str:
     cluster.wait(lambda: len(cluster.runs()) == jobs, 30.0)
     before = cluster.leaders()
     cluster.leader().kill()
+    now, host = cluster.world.now, before[0]
+    cluster.site.history.add(Injected(at=now, until=now, kind="kill", target=f"{host}/slurmctld"))
     cluster.wait(lambda: len(cluster.leaders()) == 1, 20.0)
     assert cluster.leaders() != before, cluster.story()
     cluster.wait(lambda: len(cluster.runs(Ended)) == jobs, 60.0)

@@ -50,7 +50,7 @@ def decode_envelope(payload: bytes) -> envelope.Envelope:
         process = world.current
         world.count(f"message {process.name if process else 'simulation'} {decoded.kind}")
         if decoded.id:  # what wants no answer piles up while its receiver is stopped
-            most = rates.PINGS_MAX if decoded.kind == "Ping" else rates.REQUESTS_MAX
+            most = rates.PINGS_MAX if decoded.kind in rates.OFTEN else rates.REQUESTS_MAX
             rates.note(world, f"{process} receives {decoded.kind}", most)
     return decoded
 

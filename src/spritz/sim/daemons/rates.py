@@ -16,8 +16,10 @@ CONNECTIONS_MAX = 30
 FORKS_MAX = 1
 #: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
 REQUESTS_MAX = 150
-#: The same for questions who leads: each command that waits for a controller asks 20 times a second.
+#: The same for questions who leads (each command that waits for a controller asks 20 times a second), and for scripts,
+#: all of which are read at the end.
 PINGS_MAX = 1_000
+OFTEN = frozenset({"Ping", "GetScript"})
 #: Most requests with the same contents that a process sends within a second.
 SAME_MAX = 10
 
