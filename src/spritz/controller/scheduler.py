@@ -13,7 +13,7 @@ Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from spritz.controller.pacing import Event as PacingEvent
     from spritz.model.events import Event
     from spritz.scheduling.view.parameters import Parameters
+    from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable
 
 #: Placements that a quick pass tries, unless default_queue_depth sets another number.
@@ -138,6 +139,9 @@ class _Application(Struct):
     table: NodeTable
     #: called once, when the whole plan has been applied or the rest has been dropped
     ended: Callable[[_Application, Outcome], None]
+    #: length of `Projection.redeemed` at the snapshot that it was made from, and what its own starts have added since
+    redeemed: int = 0
+    own: list[Request] = []
     #: loop time used so far, seconds
     seconds: float = 0.0
     #: jobs started by it
@@ -342,6 +346,7 @@ class SchedulerDriver:
         clock, until = context.clock.monotonic, began + QUICK_SECONDS
         try:
             self._trust()
+            redeemed = len(self._projection.redeemed)
             plan, findings = cycle.run(
                 self._projection.snapshot(context.clock.now(), REORDERED_MAX),
                 self._policy.quick_depth or QUICK_PLACEMENTS,
@@ -349,7 +354,8 @@ class SchedulerDriver:
             )
             # Before the plan is applied: applying records events, and the findings are about the state before them.
             self._projection.remember(findings)
-            self._apply(plan, partial(self._quick_ended, queue), self._projection.table, seconds=clock() - began)
+            ended = partial(self._quick_ended, queue)
+            self._apply(plan, ended, self._projection.table, redeemed, seconds=clock() - began)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
             # The cycle may have left the projection between two states: rebuild it from the records, which the core
@@ -399,7 +405,7 @@ class SchedulerDriver:
             self._trust()
             # Before the fork, so that not every child has to repeat it; the child computes the remaining nodes itself.
             self._settle_some()
-            ended = partial(self._full_planned, began, self._projection.table)
+            ended = partial(self._full_planned, began, self._projection.table, len(self._projection.redeemed))
             try:
                 self._child = Child("cycle", work, ended, context.log, nice=0, seconds=FULL_SECONDS)
             except ForkRefused:
@@ -415,12 +421,15 @@ class SchedulerDriver:
         self.counts["cycle.inline_count"] += 1
         clock = self._context.clock.monotonic
         until = clock() + INLINE_FULL_SECONDS
+        redeemed = len(self._projection.redeemed)
         plan = cycle.run(self._projection.snapshot(at), expect=True, stop=lambda: clock() > until).plan
-        self._apply(plan, self._full_ended, self._projection.table, seconds=clock() - began)
+        self._apply(plan, self._full_ended, self._projection.table, redeemed, seconds=clock() - began)
         self._note_full(plan, began)
 
-    def _full_planned(self, began: float, table: NodeTable, result: bytes | None) -> None:
-        """`began`: when the pass began, and for which nodes; `result`: the plan (None: the child failed)."""
+    def _full_planned(self, began: float, table: NodeTable, redeemed: int, result: bytes | None) -> None:
+        """`began`: when the pass began, for which nodes, and after how many starts; `result`: the plan (None: the child
+        failed).
+        """
         self._child = None
         if self._stopped:
             return
@@ -429,7 +438,7 @@ class SchedulerDriver:
         try:
             plan = _decode_plan(result) if result is not None else None
             if plan is not None:
-                self._apply(plan, self._full_ended, table)
+                self._apply(plan, self._full_ended, table, redeemed)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
             plan = None
@@ -458,11 +467,13 @@ class SchedulerDriver:
         plan: Plan,
         ended: Callable[[_Application, Outcome], None],
         table: NodeTable,
+        redeemed: int,
         seconds: float = 0.0,
     ) -> None:
         """Queue the plan: it is applied one slice a turn, after earlier plans.
 
-        `table`: the nodes that it was made for; `seconds`: loop time spent on making it.
+        `table`, `redeemed`: the nodes that it was made for, and after how many starts; `seconds`: loop time spent on
+        making it.
         """
         left = deque(slices(plan, self._context.machine.state))
         if len(left) > 1:
@@ -470,7 +481,7 @@ class SchedulerDriver:
             # arrive between slices. `Projection.adopt` recognizes the plan of those findings by identity; for a copy
             # the ledger gets a new version, which voids the failures that planned starts had caused.
             plan = replace(plan)
-        self._applications.append(_Application(plan, left, table, ended, seconds=seconds))
+        self._applications.append(_Application(plan, left, table, ended, redeemed, seconds=seconds))
 
     def _apply_slice(self) -> None:
         """Apply the next slice of the first plan; after its last one, adopt the plan's results for jobs that keep
@@ -484,11 +495,13 @@ class SchedulerDriver:
         else:
             try:
                 if done.slices:
+                    before = len(self._projection.redeemed)
                     reply = context.writer.handle_own(ApplyPlan(plan=done.slices.popleft()))
                     assert isinstance(reply, Done), reply
                     self.counts["cycle.stale_count"] += len(reply.messages)
+                    done.own += self._projection.redeemed[before:]
                 if not done.slices:
-                    self._adopt(done.plan)
+                    self._adopt(done)
                     outcome = Outcome.APPLIED
             except Exception as error:
                 context.log.error("plan.failed", exception=error, error=repr(error))
@@ -497,13 +510,18 @@ class SchedulerDriver:
         done.seconds += context.clock.monotonic() - began
         if outcome is not None:
             self._applications.popleft()
+            if not self._applications and self._child is None:
+                self._projection.redeemed.clear()
             done.ended(done, outcome)
 
-    def _adopt(self, plan: Plan) -> None:
+    def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""
+        plan = done.plan
         if self._trusted:
             try:
-                self._projection.adopt(plan)
+                # While a full pass was under way, quick ones have started jobs that it takes for waiting.
+                others = Counter(self._projection.redeemed[done.redeemed :]) - Counter(done.own)
+                self._projection.adopt(plan, others)
             except Exception as error:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()

@@ -10,7 +10,8 @@ Source: model.events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spritz.model.cluster import ClusterSettings
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeCapacity
     from spritz.scheduling.view.findings import Findings
+    from spritz.scheduling.view.request import Request
 
 
 #: for how long a sample of the workload, by which fragmentation is measured, stays valid
@@ -103,6 +105,9 @@ class Projection:
         #: planned starts of waiting jobs, and free resources of every node over time
         self.ledger = FutureStarts()
         self.profile = Profile(self.table)
+        #: requests of jobs that have started, in order, each once for every queue that the job waited in; emptied by
+        #: the shell while no pass is under way
+        self.redeemed: list[Request] = []
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
         #: users with nodes for their jobs alone -> number of their jobs that hold some; users added or removed since
@@ -252,9 +257,11 @@ class Projection:
             self.queue.note(record)
         self.memory.add(findings)
 
-    def adopt(self, plan: Plan) -> None:
-        """Take over the planned starts of a plan, once its starts have been applied."""
-        planned_starts.adopt(self, plan)
+    def adopt(self, plan: Plan, used_up: Mapping[Request, int] = MappingProxyType({})) -> None:
+        """Take over the planned starts of a plan, once its starts have been applied. `used_up`: how many jobs of each
+        request others have started since the snapshot that the plan was made from (`redeemed`).
+        """
+        planned_starts.adopt(self, plan, used_up)
 
     # -- nodes and partitions
 

@@ -14,7 +14,7 @@ from spritz.scheduling.view.events import waiting_jobs
 from spritz.scheduling.view.planned_starts import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spritz.model.plan import Plan, PlannedFutureStart
     from spritz.scheduling.view.hardware import Hardware
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
 
 
-def adopt(projection: Projection, plan: Plan) -> None:
+def adopt(projection: Projection, plan: Plan, used_up: Mapping[Request, int]) -> None:
     """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
-    since, and those on nodes that no longer exist.
+    since, those on nodes that no longer exist, and `used_up`: of each request so many of the earliest, whose jobs were
+    started by others since the snapshot that the plan was made from.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
             if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
-    if plan.future_starts is None or _take_over(projection, plan.future_starts):
+    if plan.future_starts is None or _take_over(projection, plan.future_starts, used_up):
         made, version = projection.memory.made
         if made is plan:
             # The ledger is now as the cycle left it, so failures recorded with its version are still valid. Dropping
@@ -42,7 +43,9 @@ def adopt(projection: Projection, plan: Plan) -> None:
             projection.ledger.version = version
 
 
-def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStart]) -> bool:
+def _take_over(
+    projection: Projection, future_starts: Sequence[PlannedFutureStart], used_up: Mapping[Request, int]
+) -> bool:
     """Make the ledger hold these. True if it could take all of them."""
     index_of = projection.table.index_of
     complete = True
@@ -57,6 +60,11 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
             continue
         for request in requests:
             planned.setdefault(request, []).append(item)
+    for request, count in used_up.items():
+        # Otherwise the next jobs of this request would be promised what those had that run already.
+        if request in planned:
+            planned[request] = sorted(planned[request], key=_order)[count:]
+            complete = False
     # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
     # each of its nodes in the profile. Grouping by start avoids comparing every pair.
     for request, items in list(projection.ledger.by_request.items()):
@@ -114,6 +122,7 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
     for other_request in dict.fromkeys((request, *others)):
+        projection.redeemed.append(other_request)
         for future_start in projection.ledger.of(other_request)[:1]:
             projection.ledger.drop(projection.profile, future_start)
 
@@ -167,3 +176,7 @@ def _overlap(first: Holder, other: Holder) -> bool:
         for device in first.gres
         for other_device in other.gres
     )
+
+
+def _order(item: PlannedFutureStart) -> float:
+    return item.start_at

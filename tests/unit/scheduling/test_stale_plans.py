@@ -1,0 +1,39 @@
+"""Plans that were made while others started jobs: a full pass takes seconds, and quick ones go on meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.unit.scheduling.site import Site, node, partition, spec
+
+
+def promised(site: Site) -> list[float]:
+    """Planned starts, seconds after the beginning."""
+    return sorted(one.start_at - 1000.0 for starts in site.projection.ledger.by_request.values() for one in starts)
+
+
+def full_node() -> tuple[Site, int, list[int]]:
+    """A job of an hour on the only node, and three equal ones behind it."""
+    nodes = [node("n1", 4)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    running = site.submit(spec(4, 1, time_limit_minutes=60), priority=9)
+    site.cycle()
+    return site, running, [site.submit(spec(4, 1, time_limit_minutes=60)) for _ in range(3)]
+
+
+def test_a_job_that_started_meanwhile_leaves_its_planned_start_to_no_other() -> None:
+    site, running, waiting = full_node()
+    before = len(site.projection.redeemed)
+    stale = site.plan()
+    site.end(running)
+    assert list(site.cycle()) == [waiting[0]]
+    site.projection.adopt(stale, Counter(site.projection.redeemed[before:]))
+    # The first of these three was of the job that runs now, until 3600: nobody can have its nodes then.
+    assert promised(site) == [7200.0, 10800.0]
+
+
+def test_starts_of_the_plan_itself_are_not_taken_from_it() -> None:
+    site, running, waiting = full_node()
+    site.end(running)
+    assert list(site.cycle()) == [waiting[0]]
+    assert promised(site) == [3600.0, 7200.0]
