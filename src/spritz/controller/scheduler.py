@@ -139,9 +139,9 @@ class _Application(Struct):
     table: NodeTable
     #: called once, when the whole plan has been applied or the rest has been dropped
     ended: Callable[[_Application, Outcome], None]
-    #: length of `Projection.redeemed` at the snapshot that it was made from, and what its own starts have added since
+    #: length of `Projection.redeemed` at the snapshot that it was made from, and the jobs that it has started since
     redeemed: int = 0
-    own: list[Request] = []
+    own: set[int] = set()
     #: loop time used so far, seconds
     seconds: float = 0.0
     #: jobs started by it
@@ -499,7 +499,7 @@ class SchedulerDriver:
                     reply = context.writer.handle_own(ApplyPlan(plan=done.slices.popleft()))
                     assert isinstance(reply, Done), reply
                     self.counts["cycle.stale_count"] += len(reply.messages)
-                    done.own += self._projection.redeemed[before:]
+                    done.own.update(job_id for job_id, _request in self._projection.redeemed[before:])
                 if not done.slices:
                     self._adopt(done)
                     outcome = Outcome.APPLIED
@@ -514,14 +514,27 @@ class SchedulerDriver:
                 self._projection.redeemed.clear()
             done.ended(done, outcome)
 
+    def _used_up(self, done: _Application) -> Counter[Request]:
+        """How many jobs of each request have started that the plan takes for waiting: while a full pass was under way,
+        quick ones started them. Of jobs that both start, the plan has no planned start.
+        """
+        arrays = self._context.machine.state.arrays
+        both = {
+            start.job_id if start.task_id is None else arrays.get(start.job_id, {}).get(start.task_id, start.job_id)
+            for start in done.plan.starts
+        }
+        return Counter(
+            request
+            for job_id, request in self._projection.redeemed[done.redeemed :]
+            if job_id not in done.own and job_id not in both
+        )
+
     def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""
         plan = done.plan
         if self._trusted:
             try:
-                # While a full pass was under way, quick ones have started jobs that it takes for waiting.
-                others = Counter(self._projection.redeemed[done.redeemed :]) - Counter(done.own)
-                self._projection.adopt(plan, others)
+                self._projection.adopt(plan, self._used_up(done))
             except Exception as error:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()

@@ -418,6 +418,40 @@ async def test_a_full_plan_that_arrives_while_a_quick_one_is_applied_follows_it(
     assert breaches(bench.machine.state) == []
 
 
+@pytest.mark.parametrize("array", ["", "0-2"])
+def test_a_job_that_both_passes_start_costs_the_next_ones_no_planned_start(
+    monkeypatch: pytest.MonkeyPatch, array: str
+) -> None:
+    async def both_start_it() -> None:
+        bench = Bench(cpus=4, parameters=(("batch_sched_delay", "100"),))
+        await bench.settle()
+        whole: dict[str, Any] = {"tasks": 4, "tasks_given": True}
+        first = bench.submit(**whole)
+        await bench.until(lambda: bench.state(first) is JobState.RUNNING)
+        for _ in range(1 if array else 3):
+            bench.submit(array=array, **whole)
+        await asyncio.sleep(200.0)
+        bench.pause()
+        await bench.settle()
+        bench.cancel(first)
+        bench.send(JobGone(node="n1", job_id=first, restart_count=0))
+        bench.started.clear()
+        InstantChild.seconds = 500.0
+        driver, now = bench.driver, asyncio.get_running_loop().time()
+        driver._begin_full_pass(now)
+        bench.context.scheduling_paused = False
+        driver._quick_pass(now)
+        assert [len(one) for one in bench.started] == [1]
+        child: Any = driver._child
+        child.deliver()
+        await bench.until(lambda: not driver._applications)
+        ledger, time_of_day = driver._projection.ledger, bench.context.clock.now()
+        starts = sorted(one.start_at - time_of_day for ones in ledger.by_request.values() for one in ones)
+        assert starts == pytest.approx([3600.0, 7200.0], abs=1.0)
+
+    story(both_start_it)(monkeypatch)
+
+
 @story
 async def test_notes_are_cut_as_well() -> None:
     bench = Bench(cpus=1, parameters=FULL_ALONE)

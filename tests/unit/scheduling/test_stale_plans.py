@@ -27,7 +27,7 @@ def test_a_job_that_started_meanwhile_leaves_its_planned_start_to_no_other() -> 
     stale = site.plan()
     site.end(running)
     assert list(site.cycle()) == [waiting[0]]
-    site.projection.adopt(stale, Counter(site.projection.redeemed[before:]))
+    site.projection.adopt(stale, Counter(request for _job_id, request in site.projection.redeemed[before:]))
     # The first of these three was of the job that runs now, until 3600: nobody can have its nodes then.
     assert promised(site) == [7200.0, 10800.0]
 

@@ -105,9 +105,9 @@ class Projection:
         #: planned starts of waiting jobs, and free resources of every node over time
         self.ledger = FutureStarts()
         self.profile = Profile(self.table)
-        #: requests of jobs that have started, in order, each once for every queue that the job waited in; emptied by
+        #: jobs that have started, in order, with their request, once for every queue that the job waited in; emptied by
         #: the shell while no pass is under way
-        self.redeemed: list[Request] = []
+        self.redeemed: list[tuple[int, Request]] = []
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
         #: users with nodes for their jobs alone -> number of their jobs that hold some; users added or removed since

@@ -122,7 +122,7 @@ def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
     for other_request in dict.fromkeys((request, *others)):
-        projection.redeemed.append(other_request)
+        projection.redeemed.append((record.id, other_request))
         for future_start in projection.ledger.of(other_request)[:1]:
             projection.ledger.drop(projection.profile, future_start)
 
