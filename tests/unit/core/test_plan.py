@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.cluster import ApplyPlan, UpdateNode
+from spritz.model.commands.cluster import ApplyPlan, Configure, UpdateNode
 from spritz.model.commands.job import Done, RequeueJob, ResumeJob, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.job_filter import JobTarget
@@ -155,6 +155,22 @@ def test_a_resumption_is_refused_whole_if_tasks_stand_in_each_others_way(make_wo
         world.ok(SuspendJob(target=JobTarget(tasks[-1])))
     assert world.refused(ResumeJob(target=JobTarget(array))) == "ESLURM_NODES_BUSY"
     assert [world.job(task).state for task in tasks] == [JobState.SUSPENDED] * 2
+    world.ok(ResumeJob(target=JobTarget(tasks[0])))
+    assert world.refused(ResumeJob(target=JobTarget(tasks[1]))) == "ESLURM_NODES_BUSY"
+    world.check()
+
+
+def test_tasks_whose_partition_is_gone_do_not_go_on_together_on_the_same_cpus(make_world: Make) -> None:
+    world = make_world()
+    array = world.submit(array="0-2")
+    tasks = []
+    for _ in range(2):
+        tasks.append(world.start(array, node_share("n1", "f", 100)))
+        world.ok(SuspendJob(target=JobTarget(tasks[-1])))
+    nodes = tuple(node.config for node in world.state.nodes.values())
+    others = (Partition(name="other", nodes=("n1",), default=True),)
+    world.ok(Configure(settings=world.state.settings, nodes=nodes, partitions=others))
+    assert world.refused(ResumeJob(target=JobTarget(array))) == "ESLURM_NODES_BUSY"
     world.ok(ResumeJob(target=JobTarget(tasks[0])))
     assert world.refused(ResumeJob(target=JobTarget(tasks[1]))) == "ESLURM_NODES_BUSY"
     world.check()

@@ -20,6 +20,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
+from spritz.model.partition import Partition
 from spritz.model.rules.preemption import time_sliced
 from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JobState
@@ -77,16 +78,14 @@ def _may_go_on_together(state: State, stopped: list[Job]) -> bool:
     """
     freed_state = FreedState(state, gone=frozenset(job.id for job in stopped))
     for job in stopped:
-        home = state.partitions.get(job.partition)
-        if home is None or job.allocation is None:
-            if not cpus_are_free(state, job):
-                return False
-            continue
+        # Jobs of a partition that is gone share no CPU.
+        home = state.partitions.get(job.partition) or Partition(name=job.partition)
         most = jobs_per_cpu(home, job.spec)
         for share in state.held_shares(job):
             if not cpus_agree(freed_state, share, freed_state.use(share.node), home, most):
                 return False
-        freed_state.take(job, job.allocation)
+        if job.allocation is not None:
+            freed_state.take(job, job.allocation)
     return True
 
 
