@@ -115,8 +115,10 @@ class BlobStore:
         return body
 
     def _lost(self, key: str) -> None:
-        """The journal has no such blob any more: the next `put` stores it again."""
-        if key in self._known and key not in self._unsent and key not in self._committing:
+        """The journal has no such blob any more: the next `put` stores it again. One that was put while it was read is
+        not lost.
+        """
+        if key in self._known and not any(key in held for held in (self._unsent, self._committing, self._cache)):
             self._unnamed.pop(key, None)
             self._disown(key)
 

@@ -14,7 +14,7 @@ from spritz.controller.api import submit
 from spritz.controller.api.submit import Submissions
 from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import JournalCorrupt, content_key
+from spritz.controller.journal import BlobDamaged, JournalCorrupt, content_key
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
@@ -160,6 +160,32 @@ def test_a_script_that_the_journal_has_lost_is_stored_again_with_the_next_submis
     assert bench.store.blobs[key] == b"script"
     assert bench.loop.run_until_complete(BlobStore(bench.journal).get(key)) == b"script"
     assert (bench.blobs.held_bytes(ALICE), bench.blobs.held_bytes(BOB)) == (0, len(b"script"))
+
+
+def test_a_script_that_is_stored_again_while_it_is_read_is_not_lost(bench: Bench) -> None:
+    """The answer is about the journal as it was before."""
+    key = bench.put(b"script")
+    bench.store.blobs[key] = b"damaged"
+    bench.blobs._cache.clear()  # as after a restart
+    bench.blobs._cache_bytes = 0
+    answer: asyncio.Future[bytes] = bench.loop.create_future()
+
+    async def slow(_key: str, *, seconds: float | None = None) -> bytes:
+        return await answer
+
+    read_now = bench.blobs._reader.blob
+    bench.blobs._reader.blob = slow  # type: ignore[method-assign,assignment]
+    late = bench.loop.create_task(bench.blobs.get(key))
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    bench.blobs._reader.blob = read_now  # type: ignore[method-assign]
+    with pytest.raises(BlobDamaged):
+        bench.loop.run_until_complete(bench.blobs.get(key))
+    bench.put(b"script", BOB)
+    answer.set_exception(BlobDamaged("as it was"))
+    with pytest.raises(BlobDamaged):
+        bench.loop.run_until_complete(late)
+    assert bench.blobs.held_bytes(BOB) == len(b"script")
+    assert key in bench.blobs.known
 
 
 def test_a_collection_stops_no_turn_of_the_loop_for_all_jobs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
