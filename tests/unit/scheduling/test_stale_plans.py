@@ -37,3 +37,12 @@ def test_starts_of_the_plan_itself_are_not_taken_from_it() -> None:
     site.end(running)
     assert list(site.cycle()) == [waiting[0]]
     assert promised(site) == [3600.0, 7200.0]
+
+
+def test_jobs_that_run_when_the_projection_is_made_anew_use_up_nothing() -> None:
+    site, running, _waiting = full_node()
+    assert running in [job_id for job_id, _request in site.projection.redeemed]
+    state = site.machine.state
+    site.projection.reset(state.jobs.values(), state.nodes.values(), site.partitions, site.settings)
+    assert site.projection.records[running].allocation
+    assert site.projection.redeemed == []

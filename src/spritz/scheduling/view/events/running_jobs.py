@@ -38,11 +38,13 @@ def start(
     licenses: Iterable[tuple[str, int]] = (),
 ) -> None:
     """The job runs and holds `allocation` and licenses. `ends_at` 0.0: no time limit."""
+    waited = record.pending
     record.pending = record.expediting = record.claiming = False
     record.dependencies = ()
     record.allocation = allocation
     record.request = waiting_jobs.request_of(projection, record, allocation.partition)
-    planned_starts.redeem(projection, record, record.request)
+    if waited:  # not where the record of a running job is loaded: there may be a hundred thousand
+        planned_starts.redeem(projection, record, record.request)
     record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)
     record.started_at, record.suspended_seconds = at, 0.0
     insort(projection.ends, (record.ends_at, record.id))
