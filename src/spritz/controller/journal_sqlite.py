@@ -123,11 +123,12 @@ class SqliteReading:
 
     def blob(self, key: str) -> bytes | None:
         with self._reading, self._translated_errors():
-            row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
+            # A damaged row may give its body another type.
+            row = self._reader.execute("SELECT CAST(body AS BLOB) FROM blobs WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        body: bytes = row[0]
-        if content_key(body) != key:
+        body: bytes | None = row[0]
+        if body is None or content_key(body) != key:
             raise BlobDamaged(f"{self._path}: blob {key} is damaged")
         return body
 

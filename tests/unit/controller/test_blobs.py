@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +17,9 @@ from spritz.controller.api import submit
 from spritz.controller.api.submit import Submissions
 from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import BlobDamaged, JournalCorrupt, content_key
+from spritz.controller.journal import BlobDamaged, Group, JournalCorrupt, content_key
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal_sqlite import SqliteJournal
 from spritz.controller.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
@@ -160,6 +164,26 @@ def test_a_script_that_the_journal_has_lost_is_stored_again_with_the_next_submis
     assert bench.store.blobs[key] == b"script"
     assert bench.loop.run_until_complete(BlobStore(bench.journal).get(key)) == b"script"
     assert (bench.blobs.held_bytes(ALICE), bench.blobs.held_bytes(BOB)) == (0, len(b"script"))
+
+
+@pytest.mark.parametrize("body", [b"script", b"\xff\xfe"])
+def test_a_bit_that_makes_a_text_of_a_script_damages_it_not(tmp_path: Path, body: bytes) -> None:
+    """SQLite keeps the type beside the length. Not every script is text that it can decode."""
+    key = content_key(body)
+    journal = SqliteJournal(tmp_path)
+    journal.append(Group(first=1, last=1, at=1.0, payload=b"group"), {key: body})
+    journal.close()
+    file = tmp_path / "journal.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    stored = bytearray(file.read_bytes())
+    place = stored.index(key.encode()) - 1
+    assert stored[place] == 2 * len(body) + 12
+    stored[place] ^= 1
+    file.write_bytes(stored)
+    journal = SqliteJournal(tmp_path)
+    assert journal.blob(key) == body
+    journal.close()
 
 
 def test_a_script_that_is_stored_again_while_it_is_read_is_not_lost(bench: Bench) -> None:
