@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -352,11 +352,7 @@ class Agent:
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
-            found, booted = frozenset(step.key for step in left.found), self._has_booted(here, boot_id)
-            if booted is None:
-                here.of_unknown_boot = found
-            elif booted:
-                here.before_boot = found
+            self._tell_boots(here, left.found, boot_id)
             for directory, reason in left.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
@@ -389,18 +385,25 @@ class Agent:
                 here.setup.container.sweep(here.machine.lives)
         return count
 
-    def _has_booted(self, here: _NodeHere, boot_id: str) -> bool | None:
-        """Whether the machine has booted since a daemon last served this spool; None if the spool or the kernel does
-        not tell. Stores the id of this boot.
+    def _tell_boots(self, here: _NodeHere, found: Sequence[spools.FoundStep], boot_id: str) -> None:
+        """Tell which of these steps were begun before the machine's last boot, and of which the spool or the kernel
+        does not tell. Stores the id of this boot, and those steps for the daemons after this one: their ends may not
+        have been told when it ends.
         """
-        before = ""
+        is_known = has_booted = False
         try:
             before = here.spool.last_boot()
+            is_known = bool(before and boot_id)
+            has_booted = is_known and not is_same_boot(before, boot_id)
+            for step in found if has_booted else ():
+                spools.mark_before_boot(step.directory)
             if boot_id and before != boot_id:
                 here.spool.store_boot(boot_id)
         except OSError as error:  # where it is unknown, the age of the spool's directories tells
             self._log.error("spool.bootless", node=here.machine.node, error=error)
-        return not is_same_boot(before, boot_id) if before and boot_id else None
+        if not is_known:
+            here.of_unknown_boot = frozenset(step.key for step in found)
+        here.before_boot = frozenset(step.key for step in found if has_booted or spools.is_before_boot(step.directory))
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""

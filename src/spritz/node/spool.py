@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
 _BOOT = "boot"
+
+#: in the directory of a step that was begun before the machine's last boot; removed with the directory
+_BEFORE_BOOT = "before_boot"
 _PROBE = "probe."
 #: Empty directories kept for later steps: creating inodes is the main cost of a step's files.
 _FREE = "free."
@@ -370,6 +373,17 @@ def give_up(directory: str) -> bool:
                 os.unlink(f"{directory}/{spec.RECORD}")
         return not _has_begun(path)
     return True
+
+
+def mark_before_boot(directory: str) -> None:
+    """Store that the machine has booted since the step began, as far as the disk lets it."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(f"{directory}/{_BEFORE_BOOT}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def is_before_boot(directory: str) -> bool:
+    """Whether an earlier daemon has stored that."""
+    return os.path.exists(f"{directory}/{_BEFORE_BOOT}")
 
 
 def _has_begun(path: str) -> bool:

@@ -191,6 +191,30 @@ def test_a_clock_that_is_set_forward_is_no_boot_that_ended_what_a_supervisor_lef
     apart(_supervisor_dies_and_the_clock_is_ahead, 13)
 
 
+def _daemon_dies_before_it_has_told_of_a_boot(seed: int) -> None:
+    cluster = Cluster(seed)
+    cluster.world.run(30)
+    job = cluster.submit("seconds=400", requeue=False, node_list=("n1",))
+    cluster.wait(lambda: cluster.of(job, Began))
+    cluster.world.run(30)
+    daemon = cluster.daemons["n1"]
+    starts = daemon.starts
+    cluster.lose_power("n1", 10)
+    cluster.world.network.cut("n1", "ctl", 60)
+    cluster.wait(lambda: daemon.starts > starts and daemon.is_running)
+    cluster.world.run(10)
+    daemon.kill()
+    cluster.ends(job, "FAILED", "NODE_FAIL", seconds=300)
+    assert cluster.state(job) == "NODE_FAIL"
+    assert daemon.starts == starts + 2
+    cluster.check()
+    cluster.close()
+
+
+def test_a_daemon_knows_what_ended_with_the_boot_before_the_last_daemon() -> None:
+    apart(_daemon_dies_before_it_has_told_of_a_boot, 5)
+
+
 def _does_not_die(seed: int) -> None:
     cluster = Cluster(seed, more="UnkillableStepTimeout=20")
     cluster.world.run(5)

@@ -375,3 +375,11 @@ def test_the_boot_of_the_last_daemon_is_kept(tmp_path: Path) -> None:
     for boot in ("first", "second"):
         spool.store_boot(boot)
         assert Spool(str(tmp_path)).last_boot() == boot
+
+
+def test_steps_from_before_a_boot_are_marked_as_far_as_the_disk_lets_them(tmp_path: Path) -> None:
+    assert not spools.is_before_boot(str(tmp_path))
+    for directory in (tmp_path, tmp_path, tmp_path / "gone"):
+        spools.mark_before_boot(str(directory))
+    assert spools.is_before_boot(str(tmp_path))
+    assert not spools.is_before_boot(str(tmp_path / "gone"))
