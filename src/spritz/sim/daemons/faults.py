@@ -60,7 +60,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="kill supervisor", targets=_NODES, weight=2),
         Kind(name="stop", targets=_DAEMONS, seconds=(0.1, 300), weight=2),
         Kind(name="restart", targets=_DAEMONS, seconds=(1, 120)),
-        Kind(name="fork refused", targets=_CLUSTER, seconds=(10, 600)),
+        Kind(name="fork refused", targets=_CLUSTER, seconds=(120, 600)),
         Kind(name="child killed", targets=_CLUSTER, seconds=(10, 600)),
         # Machines
         Kind(name="power loss", targets=_HOSTS, seconds=(5, 400), weight=2),
