@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spritz.sim.daemons import checks
 from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation
@@ -22,6 +22,9 @@ from tests.endurance.reading import read
 from tests.endurance.site import Site, wait
 from tests.endurance.users import User
 from tests.machines.lan import Lan, missing
+
+if TYPE_CHECKING:
+    from spritz.model.job import Job
 
 #: Seconds from the first process of a machine that its loss of power ends to the note that it is gone.
 _CRASH_SECONDS = 3.0
@@ -78,7 +81,7 @@ def _endure(lan: Lan, options: argparse.Namespace) -> tuple[dict[str, Any], list
     recorder.stop()  # first: what begins after the reading is not in it
     final = _final(site, options.nodes, last_fault_at, drained)
     site.close()
-    _doubt_ends(history)
+    _doubt_ends(history, {job.id: job for job in final.jobs})
     if options.history:
         with open(options.history, "w") as file:
             file.writelines(f"{entry!r}\n" for entry in history.entries)
@@ -97,15 +100,25 @@ def _endure(lan: Lan, options: argparse.Namespace) -> tuple[dict[str, Any], list
     return figures, checks.check(history, final)
 
 
-def _doubt_ends(history: History) -> None:
-    """A script writes its status down before it exits: if its machine lost power then, the end is not known."""
+def _doubt_ends(history: History, jobs: dict[int, Job]) -> None:
+    """Say of ends what the recorder can know: a script writes its status down before it exits, and nobody but its
+    supervisor sees what kills it.
+
+    A script that wrote nothing was killed, by what the controller says. So was one that wrote its status, if its
+    machine lost power before it exited. These machines share a kernel: to slurmd none has booted, and what died with
+    its machine was killed.
+    """
     booted: dict[str, list[float]] = {}
     for entry in history.entries:
         if isinstance(entry, Booted):
             booted.setdefault(entry.node, []).append(entry.at)
     for entry in history.entries:
-        if isinstance(entry, Ended) and any(0 <= at - entry.at < _CRASH_SECONDS for at in booted.get(entry.node, ())):
-            entry.lost = True
+        job = jobs.get(entry.job_id) if isinstance(entry, Ended) else None
+        if not isinstance(entry, Ended) or job is None:
+            continue
+        lost_power = any(0 <= at - entry.at < _CRASH_SECONDS for at in booted.get(entry.node, ()))
+        if entry.lost or (lost_power and job.exit_status != entry.exit_code << 8):
+            entry.lost, entry.exit_code, entry.signal = False, 0, job.exit_status & 0x7F or 9
 
 
 def _is_drained(site: Site) -> bool:
