@@ -117,7 +117,9 @@ def _doubt_ends(history: History, jobs: dict[int, Job]) -> None:
         if not isinstance(entry, Ended) or job is None:
             continue
         lost_power = any(0 <= at - entry.at < _CRASH_SECONDS for at in booted.get(entry.node, ()))
-        if entry.lost or (lost_power and job.exit_status != entry.exit_code << 8):
+        if lost_power and entry.restart_count != job.restart_count:
+            entry.lost = True
+        elif entry.lost or (lost_power and job.exit_status != entry.exit_code << 8):
             entry.lost, entry.exit_code, entry.signal = False, 0, job.exit_status & 0x7F or 9
 
 
@@ -141,6 +143,7 @@ def _final(site: Site, nodes: int, last_fault_at: float, drained: bool) -> Final
             controllers=frozenset({"alpha"}),
             kill_wait_seconds=3.0,
             min_job_age_seconds=3600.0,
+            boots_show=False,
         ),
     )
 

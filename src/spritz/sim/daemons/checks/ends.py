@@ -71,7 +71,13 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
     if state == "COMPLETED" and (batch is None or batch.ended is None):
         text = f"{owner} reports that {life.label} COMPLETED, but no node saw its script end"
         yield _violation(story, "3.exit", life, batch, text)
-    elif state == "FAILED" and batch is not None and batch.ended is None and batch.until < reported_end(story, life):
+    elif (
+        state == "FAILED"
+        and story.final.rules.boots_show
+        and batch is not None
+        and batch.ended is None
+        and batch.until < reported_end(story, life)
+    ):
         text = f"{owner} reports that {life.label} FAILED with {_shown(record.exit_status)}; its machine died with it"
         yield _violation(story, "3.exit", life, batch, text)
     elif state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:

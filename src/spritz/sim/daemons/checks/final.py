@@ -59,6 +59,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     controllers: frozenset[str] = frozenset()
     #: PriorityType=priority/basic: of two jobs of a tier without a set priority the later is lower
     later_is_lower: bool = True
+    #: a machine that lost power has another boot id; False: all share a kernel, and slurmd sees only dead processes
+    boots_show: bool = True
     #: the cluster suspends jobs by itself: PreemptMode=SUSPEND or GANG
     suspends: bool = False
     #: nodes are powered up or rebooted for jobs, and the end of that is recorded as a job's start
