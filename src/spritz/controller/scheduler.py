@@ -139,9 +139,8 @@ class _Application(Struct):
     table: NodeTable
     #: called once, when the whole plan has been applied or the rest has been dropped
     ended: Callable[[_Application, Outcome], None]
-    #: length of `Projection.redeemed` at the snapshot that it was made from, and the jobs that it has started since
+    #: length of `Projection.redeemed` at the snapshot that it was made from
     redeemed: int = 0
-    own: set[int] = set()
     #: loop time used so far, seconds
     seconds: float = 0.0
     #: jobs started by it
@@ -495,11 +494,9 @@ class SchedulerDriver:
         else:
             try:
                 if done.slices:
-                    before = len(self._projection.redeemed)
                     reply = context.writer.handle_own(ApplyPlan(plan=done.slices.popleft()))
                     assert isinstance(reply, Done), reply
                     self.counts["cycle.stale_count"] += len(reply.messages)
-                    done.own.update(job_id for job_id, _request in self._projection.redeemed[before:])
                 if not done.slices:
                     self._adopt(done)
                     outcome = Outcome.APPLIED
@@ -516,18 +513,17 @@ class SchedulerDriver:
 
     def _used_up(self, done: _Application) -> Counter[Request]:
         """How many jobs of each request have started that the plan takes for waiting: while a full pass was under way,
-        quick ones started them. Of jobs that both start, the plan has no planned start.
+        quick ones started them. Of jobs that the plan starts, itself or in vain, it has no planned start.
         """
+        started = self._projection.redeemed[done.redeemed :]
+        if not started:
+            return Counter()
         arrays = self._context.machine.state.arrays
-        both = {
+        planned = {
             start.job_id if start.task_id is None else arrays.get(start.job_id, {}).get(start.task_id, start.job_id)
             for start in done.plan.starts
         }
-        return Counter(
-            request
-            for job_id, request in self._projection.redeemed[done.redeemed :]
-            if job_id not in done.own and job_id not in both
-        )
+        return Counter(request for job_id, request in started if job_id not in planned)
 
     def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""

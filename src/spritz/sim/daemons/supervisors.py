@@ -179,7 +179,7 @@ class SimulatedSupervisor:
             try:
                 self._files.unlink(self._name)
             except OSError:
-                pass
+                pass  # it is gone, or the disk is broken: the next daemon finds a dead name
         self.process.end()
 
     def _after(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
@@ -248,7 +248,7 @@ class SimulatedSupervisor:
             files.link(path, name)
             self._name = name
         except OSError:
-            pass
+            pass  # it does without, as the real one
 
     def _start(self) -> None:
         assert self.spec is not None, "it has begun"
