@@ -127,7 +127,8 @@ class Task:
     def go_on(self) -> None:
         """Its time goes on, unless it is stopped."""
         machine = self.step.machine
-        if self._end is None and self.status is None and not self.is_stopped and not machine.hangs:
+        waits = self.is_stopped or machine.hangs or self._dies_of == signal.SIGKILL
+        if self._end is None and self.status is None and not waits:
             self._since = machine.world.now
             if self._left < float("inf"):
                 self._end = machine.world.after(self._left, self._ended)
@@ -175,6 +176,7 @@ class Task:
             if self._death is not None:  # of a signal that it does not heed while it is stopped
                 self._death.cancel()
             seconds += max(self.step.behaviour.undying, waits)
+            self.pause()  # it does not come back to its program, however long the kernel keeps it
         elif waits:  # the kernel lets it go before long
             seconds += min(waits, machine.random.uniform(*_WAIT_SECONDS))
         self._dies_of = number
