@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core import het
 from spritz.core.decide.accrue import limits_accrual
+from spritz.core.decide.dependency import Waiter, judge
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.image import decoded, encoded
 from spritz.core.power import needs_power_up, node_deadline
@@ -97,6 +98,10 @@ def _job_breaches(state: State, job: Job) -> Iterator[str]:
             yield f"{subject}: pending with an allocation"
         if job.started_at or job.ended_at:
             yield f"{subject}: pending with start or end"
+        # Conditions on a name are judged in turn, for the oldest job alone; those on time when that comes.
+        for item in job.dependencies:
+            if item.kind != "singleton" and judge(state, Waiter.of(job), item, now=0.0).state != item.state:
+                yield f"{subject}: has not heard how {item.kind}:{item.job_id} stands"
     if job.array is not None and job.array_task_id is not None:
         yield f"{subject}: array and array task at once"
     # The record and `uses` say the same in two ways: which nodes a job holds, and which jobs a node has.

@@ -41,6 +41,18 @@ def test_a_job_that_waits_in_vain_from_the_start_ends_once(world: World, array: 
     world.check()
 
 
+def test_a_held_job_that_waited_in_vain_is_heard_of_when_it_is_released(world: World) -> None:
+    first = world.submit()
+    held = depending(world, "afterok", first, hold=True)
+    waiting = depending(world, "afterany", held)
+    world.cancel(first)
+    assert world.job(held).state is JobState.PENDING
+    world.do(ReleaseJob(target=JobTarget(job_id=held)))
+    assert world.job(held).state is JobState.CANCELLED
+    assert not world.job(waiting).dependencies
+    world.check()
+
+
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_tasks_cancelled_for_their_counterparts_are_heard_of(world: World, cancelled: bool) -> None:
     first = world.submit(array="0-1")

@@ -237,8 +237,8 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
         for number in dict.fromkeys(ended):
             for waiter_id in list(context.state.dependents.get(number, ())):
                 if number == over.array_job_id:
-                    queue += correspond(context, waiter_id, number, over.array_task_id)
-                killed = look_again(context, waiter_id)
+                    queue += _corresponding(context, waiter_id, number, over.array_task_id)
+                killed = _looked_at(context, waiter_id)
                 if killed is not None:
                     queue.append(killed)
         same_name = context.state.singletons.get((over.spec.uid, over.spec.name))
@@ -247,7 +247,7 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
             # of them at each end would cost n² for n jobs of one name.
             oldest = min(_whole(context.state.jobs[number]) for number in same_name)
             for number in [job_id for job_id in same_name if _whole(context.state.jobs[job_id]) == oldest]:
-                killed = look_again(context, number)
+                killed = _looked_at(context, number)
                 if killed is not None:
                     queue.append(killed)
 
@@ -257,8 +257,31 @@ def _names_of(job: Job) -> tuple[int, ...]:
     return (job.id, whole) if whole and whole != job.id else (job.id,)
 
 
-def look_again(context: DecisionContext, job_id: int) -> Job | None:
-    """Check a pending job's conditions now. Returns the job if one failed and it was cancelled for that."""
+def look_again(context: DecisionContext, job_id: int) -> None:
+    """Check a pending job's conditions now. If one failed and it is cancelled for that, those that wait for it hear."""
+    _cascade(context, [_looked_at(context, job_id)])
+
+
+def cancel_if_hopeless(context: DecisionContext, job: Job) -> None:
+    """kill_invalid_depend: cancel a job that can never start, and let those that wait for it hear."""
+    _cascade(context, [_cancelled_as_hopeless(context, job)])
+
+
+def correspond(context: DecisionContext, job_id: int, array_id: int) -> None:
+    """`aftercorr` between arrays: tasks of `job_id` whose counterpart in `array_id` has ended get records of their own
+    and are decided.
+    """
+    _cascade(context, _corresponding(context, job_id, array_id, None))
+
+
+def _cascade(context: DecisionContext, cancelled: Iterable[Job | None]) -> None:
+    for job in cancelled:
+        if job is not None:
+            job_is_over(context, job)
+
+
+def _looked_at(context: DecisionContext, job_id: int) -> Job | None:
+    """Check its conditions; the job if it was cancelled. The caller lets others hear."""
     job = context.state.jobs.get(job_id)
     if job is None or job.state is not JobState.PENDING or not job.dependencies:
         return None
@@ -272,11 +295,10 @@ def look_again(context: DecisionContext, job_id: int) -> Job | None:
                 at=context.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at
             )
         )
-    return cancel_if_hopeless(context, context.state.jobs[job_id])
+    return _cancelled_as_hopeless(context, context.state.jobs[job_id])
 
 
-def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
-    """kill_invalid_depend: cancel a job that can never start. Returns it if it was cancelled."""
+def _cancelled_as_hopeless(context: DecisionContext, job: Job) -> Job | None:
     kill = job.spec.kill_on_invalid_dependency
     if kill is None:
         kill = context.state.settings.kill_invalid_dependency
@@ -291,12 +313,8 @@ def cancel_if_hopeless(context: DecisionContext, job: Job) -> Job | None:
     return context.state.jobs[job.id]
 
 
-def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
-    """`aftercorr` between arrays: tasks whose counterpart in `array_id` has ended get records of their own and are
-    decided. Returns those that were cancelled for that.
-
-    `task_id` None looks at all tasks.
-    """
+def _corresponding(context: DecisionContext, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
+    """As `correspond`, for one task or for all (None). Returns those that were cancelled."""
     job = context.state.jobs.get(job_id)
     if job is None or job.array is None or job.state is not JobState.PENDING:
         return []
@@ -307,7 +325,7 @@ def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: in
         tasks &= 1 << task_id
     cancelled = _cancelled(context.state, array_id)
     killed = [
-        look_again(context, split(context, job_id, candidate))
+        _looked_at(context, split(context, job_id, candidate))
         for candidate in ids_of(tasks)
         if cancelled >> candidate & 1 or is_over(_counterpart(context.state, array_id, candidate))
     ]
@@ -324,9 +342,8 @@ def _cancelled(state: State, array_id: int) -> int:
 def tasks_are_over(context: DecisionContext, array_id: int) -> None:
     """Tasks of this array were cancelled without records: check the jobs and tasks that wait for them."""
     for waiter_id in list(context.state.dependents.get(array_id, ())):
-        for killed in (*correspond(context, waiter_id, array_id, None), look_again(context, waiter_id)):
-            if killed is not None:
-                job_is_over(context, killed)
+        correspond(context, waiter_id, array_id)
+        look_again(context, waiter_id)
 
 
 def _task_ids(state: State, array_id: int) -> int:

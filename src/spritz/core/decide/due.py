@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.cancel import signal_step
-from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_again
+from spritz.core.decide.dependency import cancel_if_hopeless, look_again
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
 from spritz.core.decide.minutes import end_spent
@@ -154,6 +154,5 @@ def _waiting(context: DecisionContext, job: Job) -> None:
     if job.reason is Reason.BEGIN_TIME and job.eligible_at <= context.now:
         context.record(JobBecameEligible(at=context.now, job_id=job.id))
         return
-    killed = look_again(context, job.id) or cancel_if_hopeless(context, context.state.jobs[job.id])
-    if killed is not None:
-        job_is_over(context, killed)
+    look_again(context, job.id)
+    cancel_if_hopeless(context, context.state.jobs[job.id])

@@ -17,7 +17,6 @@ from spritz.core.decide.dependency import (
     cancel_if_hopeless,
     correspond,
     fresh_dependencies,
-    job_is_over,
     look_again,
     still_open,
 )
@@ -382,13 +381,9 @@ def _open_dependencies(context: DecisionContext, spec: JobSpec, waiter: Waiter) 
 
 
 def _settle_dependencies(context: DecisionContext, job: Job) -> None:
-    over: list[Job | None] = []
     if job.array is not None:
         for item in job.dependencies:
             if item.kind == "aftercorr":
-                over += correspond(context, job.id, item.job_id, None)
-        over.append(look_again(context, job.id))
-    over.append(cancel_if_hopeless(context, context.state.jobs[job.id]))
-    for killed in over:
-        if killed is not None:
-            job_is_over(context, killed)
+                correspond(context, job.id, item.job_id)
+        look_again(context, job.id)
+    cancel_if_hopeless(context, context.state.jobs[job.id])

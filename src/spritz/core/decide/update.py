@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
 from spritz.core.decide.accounts import association_number, check_move, with_account
 from spritz.core.decide.arrays import missing_tasks, select, single_out
-from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, job_is_over, still_open
+from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, still_open
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates, with_unique_nodes
@@ -392,9 +392,7 @@ def _change(context: DecisionContext, job: Job, changes: dict[str, object], prio
         return
     _change_hold(context, after, changes)
     if "dependencies" in changes:
-        killed = cancel_if_hopeless(context, context.state.jobs[job.id])
-        if killed is not None:
-            job_is_over(context, killed)
+        cancel_if_hopeless(context, context.state.jobs[job.id])
 
 
 def _with_request(before: Job, after: Job) -> Job:
