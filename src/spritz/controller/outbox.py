@@ -25,6 +25,7 @@ from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.events import decode_group
 from spritz.controller.federation import Federation
 from spritz.controller.listeners import Loss
+from spritz.model import stored
 from spritz.model.accounting import (
     ClusterRegistered,
     EventGroup,
@@ -40,7 +41,6 @@ from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
-from spritz.model.stored import FORMAT
 from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
 
@@ -207,7 +207,7 @@ class Outbox:
             host=context.configuration.addresses[0] if context.configuration.addresses else "",
             port=context.configuration.ports[0],
             version=SLURM_VERSION,
-            format=FORMAT,
+            format=stored.FORMAT,
             store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
         reply = await channel.call(request, ClusterRegistered)

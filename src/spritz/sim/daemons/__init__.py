@@ -25,6 +25,7 @@ Map
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
 `main`         `python -m spritz.sim.daemons`
+`releases`     two releases of Spritz, which store records in two formats
 `database`     PostgreSQL and its driver in memory, with faults
 `small_limits` limits of production code that some runs make small
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks

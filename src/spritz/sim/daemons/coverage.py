@@ -29,8 +29,9 @@ PACKAGES = ("accounting", "client", "controller", "node")
 _ROOT = Path(spritz.__file__).parent
 
 _DAEMONS = frozenset({"slurmctld", "slurmd", "slurmdbd"})
-#: Messages that are the same for each node.
-_ALIKE = frozenset({"PingNode", "ReloadNode", "StopDaemon"})
+#: Messages that are the same for each node; and Ping, the first of every connection to a controller that may stand by:
+#: `rates.CONNECTIONS_MAX` counts these for each controller.
+_ALIKE = frozenset({"PingNode", "ReloadNode", "StopDaemon", "Ping"})
 
 
 # Messages

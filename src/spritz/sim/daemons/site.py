@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import NodeCapacity
-from spritz.sim.daemons import checks_inside, copies, disk_calls, seam
+from spritz.sim.daemons import checks_inside, copies, disk_calls, releases, seam
 from spritz.sim.daemons.controllers import controller_unit
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.world import Host, World
 
 seam.NAMES += [disk_calls.names, checks_inside.names, copies.names]
+seam.MORE.append(releases.table)
 
 _CONF = """\
 ClusterName=sim

@@ -251,6 +251,8 @@ class Host:
         self.disk: Disk | None = None
         #: of a controller that can stand by: the database that has its journal (`standby`)
         self.database: Database | None = None
+        #: which of two releases of Spritz is installed (`releases`)
+        self.has_next_release = False
         #: called when it is up again
         self.on_boot: list[Callable[[], None]] = []
         #: of a compute node: its disk, its steps (`nodes.NodeMachine`)
@@ -301,6 +303,13 @@ class Process:
         self.pid = host.world.next_pid()
         self.loop = VirtualLoop(self)  # type: ignore[abstract]  # what it lacks raises NotImplementedError
         self.is_alive = True
+        parent = host.world.current
+        #: the release of Spritz that it runs: a child has its parent's
+        self.is_next_release: bool = (
+            parent.is_next_release if parent is not None and parent.host is host else host.has_next_release
+        )
+        #: of a process of the other release: it has read what the next one wrote
+        self.met_next_format = False
         #: stopped by SIGSTOP
         self.is_stopped = False
         #: of the last SIGCONT

@@ -4,15 +4,18 @@ told to lead. What they ask and are told is in the history like requests of a pl
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
-from spritz.sim.daemons.faults import Kind, add
+from spritz.sim.daemons.faults import Kind, add, unit_of, units_on
 from spritz.sim.daemons.operators import OPERATIONS
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Data
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
+    from spritz.sim.daemons.world import Host
 
 
 def ask(site: Site, kind: str, data: Data) -> None:
@@ -53,6 +56,46 @@ def _added(site: Site, action: Action, seconds: float) -> str | None:
     return name
 
 
+#: seconds for which a daemon is away while another release is installed, and between two daemons
+_INSTALL_SECONDS, _NEXT_HOST_SECONDS = (0.5, 5.0), (0.1, 30.0)
+
+
+def _install(site: Site, host: Host, random: Random, *, is_next: bool) -> None:
+    """Stop what runs on a host, install a release, and start it again."""
+    for unit in units_on(site, host):
+        if unit.is_wanted:
+            unit.stop()
+            site.world.after(random.uniform(*_INSTALL_SECONDS), unit.start)
+    host.has_next_release = is_next
+
+
+def _upgraded(site: Site, action: Action, seconds: float) -> str | None:
+    """The next release comes to all hosts, in the order that the documents ask for: slurmdbd, standbys, the first
+    controller, nodes.
+    """
+    accounting = [site.accounting.unit.host] if site.accounting is not None else []
+    hosts = [*accounting, *reversed(site.controllers), *site.nodes]
+    older = [host for host in hosts if not host.has_next_release]
+    if not older:
+        return None
+    random, at = Random(action.data["draw"]), 0.0
+    for host in older:
+        site.world.after(at, partial(_install, site, host, random, is_next=True))
+        at += random.uniform(*_NEXT_HOST_SECONDS)
+    return f"{len(older)} hosts"
+
+
+def _set_back(site: Site, action: Action, seconds: float) -> str | None:
+    """Somebody installs the older release again: its daemon refuses what it finds, until the next one is back."""
+    unit = unit_of(site, action.target)
+    if unit is None or not unit.host.has_next_release:
+        return None
+    random = Random(action.data["draw"])
+    _install(site, unit.host, random, is_next=False)
+    site.world.after(seconds, partial(_install, site, unit.host, random, is_next=True))
+    return unit.host.name
+
+
 _CLUSTER = ("cluster",)
 
 add(Kind(name="reconfigure", targets=_CLUSTER), _reconfigured)
@@ -60,3 +103,5 @@ add(Kind(name="reconfigure with a bad file", targets=_CLUSTER, seconds=(1, 60)),
 add(Kind(name="takeover", targets=_CLUSTER, part="standby"), _taken_over)
 add(Kind(name="drain", targets=_CLUSTER, seconds=(60, 900)), _drained)
 add(Kind(name="node added and deleted", targets=_CLUSTER, seconds=(60, 900)), _added)
+add(Kind(name="upgrade", targets=_CLUSTER, weight=0.5), _upgraded)
+add(Kind(name="set back", targets=("slurmctld", "slurmd", "slurmdbd"), seconds=(6, 60)), _set_back)
