@@ -89,7 +89,7 @@ def _with_descendants(found: set[int], parents: dict[int, int]) -> set[int]:
 def processes(*words: str, below: Collection[int] = (), without: Collection[int] = ()) -> dict[int, str]:
     """Living processes with all these words in environment and command line, and descendants of those or of `below`.
 
-    The value describes the process: its state, the test that started it, its command line.
+    The value describes the process: its name, state and parent, the test that started it, its command line.
     """
     found, parents, described = set(below), {}, {}
     for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
@@ -102,7 +102,8 @@ def processes(*words: str, below: Collection[int] = (), without: Collection[int]
             found.add(pid)
         test = environ.partition(b"PYTEST_CURRENT_TEST=")[2].partition(b"\0")[0].decode() or "an unknown test"
         command = argv.replace(b"\0", b" ").decode(errors="replace").strip() or _read(pid, "comm").decode().strip()
-        described[pid] = f"process {pid} ({state}) of {test}: {command}"
+        name = _read(pid, "comm").decode(errors="replace").strip()
+        described[pid] = f"process {pid} ({name}, {state}, below {parent}) of {test}: {command}"
     return {pid: described[pid] for pid in sorted(_with_descendants(found, parents)) if pid in described}
 
 
