@@ -501,6 +501,7 @@ def test_cordons_and_drains_go_both_ways(site: Site) -> None:
     asyncio.run(journey())
 
 
+@pytest.mark.slow
 def test_what_others_take_on_a_node_and_a_node_that_is_let_go(site: Site) -> None:
     """A DaemonSet that is made when its nodes have joined; `spritz.dev/managed=false` on a node that has."""
 

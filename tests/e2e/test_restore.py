@@ -130,6 +130,7 @@ def start_both(pair: Controllers) -> None:
         until(lambda: pair.leading() == "ctl1", "ctl1 leads")
 
 
+@pytest.mark.slow
 def test_a_restored_database_works_on_and_its_standby_takes_over(pair: Controllers) -> None:
     url = pair.url.replace("+psycopg", "")
     dump = pair.root / "journal.dump"

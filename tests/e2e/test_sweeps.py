@@ -125,6 +125,7 @@ def test_run_m_is_the_product_and_hydras_own_is_recognised(swept: Lab) -> None:
     assert status(swept, "mine-1")["trials"][1]["parameters"] == {"x": "0.3"}
 
 
+@pytest.mark.slow
 def test_tpe_with_asha_stops_trials_early_and_frees_their_gpus(swept: Lab) -> None:
     pytest.importorskip("optuna")
     hold = swept.project / "hold"

@@ -128,6 +128,7 @@ def test_a_home_that_cannot_be_written_is_told_with_a_way_out(people: dict[str, 
         dave.home.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_a_uid_without_a_name_has_a_cluster_too() -> None:
     """Containers run as arbitrary users, with no entry in the passwd database, no name and no home."""
     home = Path(tempfile.mkdtemp(prefix="spritz-nameless-"))

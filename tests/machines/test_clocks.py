@@ -26,6 +26,7 @@ def set_clock(machine: Machine, ahead: float, directory: Path) -> None:
     machine.environ |= {"PYTHONPATH": str(directory), "CLOCK_AHEAD": str(ahead)}
 
 
+@pytest.mark.slow
 def test_a_node_with_a_wrong_clock_gets_no_job_until_it_is_right(lan: Lan, alpha: Machine) -> None:
     directory = lan.root / "clock"
     beta = lan.machine("beta")

@@ -134,6 +134,7 @@ def classic() -> Iterator[Classic]:
         yield site
 
 
+@pytest.mark.slow
 def test_files_and_keys_that_differ(classic: Classic) -> None:
     classic.write_key(classic.machines["n2"], os.urandom(64))
     classic.conf(classic.machines["n1"], "# of an earlier day\n")
@@ -162,6 +163,7 @@ def test_a_node_that_its_prolog_drained(classic: Classic) -> None:
     assert "State=RESUME" in advice
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_the_state_when_slurmctld_has_ended(classic: Classic) -> None:
     machine = classic.machines["ctl"]
     state = machine.own / "state"

@@ -51,6 +51,7 @@ class Keys:
         return self.alpha.out("spritz", "token", "list")
 
 
+@pytest.mark.slow
 def test_machines_follow_each_step_and_the_list_says_when(lan: Lan, alpha: Machine) -> None:
     directory = lan.root / "at_once"
     directory.mkdir()

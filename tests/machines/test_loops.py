@@ -21,6 +21,7 @@ pytestmark = pytest.mark.root
 LOGIN = "spritz.sack.main"
 
 
+@pytest.mark.slow
 def test_loops_of_machines_that_have_joined_open_no_files(lan: Lan, alpha: Machine) -> None:
     beta, gamma = lan.machine("beta"), lan.machine("gamma")
     notes = lan.root / "notes"

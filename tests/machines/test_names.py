@@ -15,6 +15,7 @@ def join(alpha: Machine, machine: Machine, name: str, role: str = "node") -> str
     return machine.out(*line, "--host", name)
 
 
+@pytest.mark.slow
 def test_a_node_that_slurm_conf_lacks_has_the_name_that_it_joined_under(lan: Lan, alpha: Machine) -> None:
     beta = lan.machine("beta")
     assert "as node other:" in join(alpha, beta, "other")

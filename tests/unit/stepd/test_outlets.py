@@ -64,6 +64,7 @@ def processes_of(running: Running) -> list[str]:
     return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in text.split()]
 
 
+@pytest.mark.slow
 def test_a_step_whose_output_is_a_full_fifo_ends_when_told(zygote: Zygote, fifo: Fifo) -> None:
     running = zygote.batch("#!/bin/sh\nexec sleep 1000\n", fifo.path)
     running.started()
