@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_BATCH, STEP_MAX
-from spritz.sim.daemons.checks.faults import concerns_nodes, due_by, due_on
+from spritz.sim.daemons.checks.faults import concerns_nodes, due_by, due_on, nodes_of
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Injected, Left, Outcome, Reading
 from spritz.sim.daemons.wanted import SUBMISSIONS, Change
@@ -234,7 +234,9 @@ def _abandoned(story: Story) -> Iterator[Violation]:
         life = story.lives[job.id, job.restart_count]
         left = max(gone[operation.id] for operation in (submission, *mine))
         last = max((run.until for run in life.runs if run.began.step_id <= STEP_MAX), default=0.0)
-        latest = due_by(story, max(left, last), seconds, life)
+        # Also where a step was to begin, and did not: the controller waits for that node's word, or for its end.
+        nodes = nodes_of(life) | frozenset(job.allocation.names if job.allocation is not None else ())
+        latest = due_on(story, max(left, last), seconds, nodes)
         ended_at = story.earliest(job.ended_at) if job.state.ended else inf
         if min(ended_at, story.final.read_at) > latest:
             text = f"job {job.id} is there at {clock(latest)}, and its last client was gone at {clock(left)}"
