@@ -196,7 +196,7 @@ class Federation:
     def disturb(self, at: float) -> None:
         """Something goes wrong at this time, and is over soon."""
         random, world = self.random, self.world
-        daemons = [*self.controllers.values(), *self.controllers.values(), self.accounting.unit, *self.nodes]
+        daemons = [*self.controllers.values(), *self.controllers.values(), *[self.accounting.unit] * 3, *self.nodes]
         unit, seconds = random.choice(daemons), 0.1 * 1000 ** random.random()
         kind = random.choice(("kill", "kill", "stop", "restart", "cut", "answers lost", "power"))
         world.at(at, lambda: self._happen(kind, unit, seconds))

@@ -26,8 +26,11 @@ def _play(seed: int, faults: int) -> int:
         world.at(began_at + random.uniform(0.0, BUSY_SECONDS / 2), partial(played.submit, *words))
     for _ in range(4):
         world.at(began_at + random.uniform(30.0, BUSY_SECONDS / 2), partial(played.cancel, random.random()))
+    at = 0.0
     for _ in range(faults):
-        played.disturb(began_at + random.uniform(10.0, BUSY_SECONDS))
+        # Every other one comes while things recover from the one before.
+        at = at + random.uniform(0.01, 30.0) if at and random.random() < 0.5 else random.uniform(10.0, BUSY_SECONDS)
+        played.disturb(began_at + min(at, BUSY_SECONDS))
     world.run(BUSY_SECONDS + 100.0)
     states = played.settle()
     assert len(played.accepted) == JOBS, "each was accepted once"
