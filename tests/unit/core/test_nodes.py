@@ -533,3 +533,62 @@ def test_a_node_that_is_named_twice_is_changed_once() -> None:
     world.ok(UpdateNode(names=("n1", "n1"), state="CANCEL_REBOOT"))
     assert not world.state.nodes["n1"].flags & (NodeFlag.REBOOT_REQUESTED | NodeFlag.DRAIN)
     world.check()
+
+
+def _rebooting() -> World:
+    """Two idle nodes of a cluster with a RebootProgram, ResumeTimeout 30 s."""
+    settings = ClusterSettings(return_to_service=2)
+    power = replace(settings.power, reboots=True, resume_timeout_seconds=30)
+    world = World(settings=replace(settings, power=power))
+    world.register("n1", booted_at=world.now - 100, boot_id="first")
+    return world
+
+
+@pytest.mark.parametrize("asap", [True, False])
+@pytest.mark.parametrize("drained", [True, False])
+def test_the_drain_of_an_administrator_outlasts_a_reboot_that_times_out(drained: bool, asap: bool) -> None:
+    """The machine comes back after ResumeTimeout: it was DOWN, and ReturnToService lets it serve again."""
+    world = _rebooting()
+    if drained:
+        world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="fan"))
+    world.ok(RebootNodes(names=("n1",), asap=asap))
+    world.advance(40)
+    node = world.state.nodes["n1"]
+    assert (node.state, bool(node.flags & NodeFlag.DRAIN)) == (NodeState.DOWN, drained)
+    world.register("n1", booted_at=world.now, boot_id="second")
+    node = world.state.nodes["n1"]
+    assert (node.state, bool(node.flags & NodeFlag.DRAIN)) == (NodeState.IDLE, drained)
+    assert bool(node.reason) == drained
+    world.check()
+
+
+@pytest.mark.parametrize("next_state", ["", "RESUME", "DOWN"])
+@pytest.mark.parametrize("by_node", [True, False])
+def test_a_drain_after_a_request_to_reboot_outlasts_the_reboot(next_state: str, by_node: bool) -> None:
+    world = _rebooting()
+    job_id = world.submit()
+    world.start(job_id, "n1")  # the reboot waits for it
+    world.ok(RebootNodes(names=("n1",), asap=True, next_state=next_state))
+    if by_node:
+        world.ok(NodeTrouble(name="n1", reason="spool full", drain=True))
+    else:
+        world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="fan"))
+    world.finished(job_id)
+    world.tick()
+    assert world.state.nodes["n1"].flags & NodeFlag.REBOOT_ISSUED
+    world.now += 20
+    world.register("n1", booted_at=world.now, boot_id="second")
+    node = world.state.nodes["n1"]
+    assert node.state is (NodeState.DOWN if next_state == "DOWN" else NodeState.IDLE)
+    assert node.flags & NodeFlag.DRAIN
+    world.check()
+
+
+def test_a_drain_after_a_request_to_reboot_outlasts_its_cancellation() -> None:
+    world = _rebooting()
+    world.start(world.submit(), "n1")
+    world.ok(RebootNodes(names=("n1",), asap=True))
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="fan"))
+    world.ok(UpdateNode(names=("n1",), state="CANCEL_REBOOT"))
+    assert world.state.nodes["n1"].flags & NodeFlag.DRAIN
+    world.check()

@@ -70,8 +70,9 @@ def node_trouble(context: DecisionContext, report: NodeTrouble) -> Done:
         raise Refused("ESLURM_INVALID_NODE_NAME")
     flags = node.flags | NodeFlag.DRAIN if report.drain else node.flags
     reason = node.reason if node.flags & NodeFlag.DRAIN and node.reason else report.reason
-    if flags != node.flags or reason != node.reason:
-        _set(context, node, node.state, flags, reason)
+    next_state = rebooting.after_drain(node) if report.drain else None
+    if flags != node.flags or reason != node.reason or next_state is not None:
+        _set(context, node, node.state, flags, reason, next_state=next_state)
     return Done()
 
 
@@ -131,7 +132,8 @@ def _change_state(
         reason = ""
     seconds = command.resume_after_seconds
     resume_at = None if seconds is None else context.now + seconds if seconds else 0.0
-    _set(context, node, state, flags, reason, command.reason_uid, resume_at)
+    next_state = rebooting.after_drain(node) if command.state.upper() == "DRAIN" else None
+    _set(context, node, state, flags, reason, command.reason_uid, resume_at, next_state)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         # An administrator may set a node DOWN that works: then its daemon must end what runs there, or the processes
         # would meet those of later jobs. A node that does not answer is told when it registers.
@@ -226,8 +228,9 @@ def _set(
     reason: str,
     uid: int | None = None,
     resume_at: float | None = None,
+    next_state: str | None = None,
 ) -> None:
-    """`uid`: author of the reason (None: the caller); `resume_at`: as in the event."""
+    """`uid`: author of the reason (None: the caller); `resume_at`, `next_state`: as in the event."""
     fresh = reason != node.reason or state is not node.state or flags != node.flags
     context.record(
         NodeStateChanged(
@@ -239,6 +242,7 @@ def _set(
             reason_uid=_reason_uid(context, node, reason, fresh, uid),
             reason_at=(context.now if fresh else node.reason_at) if reason else 0.0,
             resume_at=resume_at,
+            next_state=next_state,
         )
     )
 

@@ -99,11 +99,20 @@ def cancelled(node: Node) -> tuple[NodeState, int, str]:
         raise Refused("ESLURM_REBOOT_IN_PROGRESS", hint=f"{node.name}: RebootProgram has been started")
     if not node.flags & REBOOTS:
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"no reboot of {node.name} is pending")
-    flags = node.flags & ~REBOOTS
-    if UNDRAIN in node.next_state:
-        flags &= ~_DRAIN
+    flags = _own_drain_lifted(node, node.flags & ~REBOOTS)
     kept = node.reason if flags & (_DRAIN | NodeFlag.FAIL) or node.state is NodeState.DOWN else ""
     return node.state, flags, kept
+
+
+def _own_drain_lifted(node: Node, flags: int) -> int:
+    """Without a drain by ASAP. The drain of an administrator outlasts the reboot."""
+    return flags & ~_DRAIN if UNDRAIN in node.next_state else flags
+
+
+def after_drain(node: Node) -> str | None:
+    """`next_state` of a node that is drained while it waits for a reboot: the later request counts. None: it stays."""
+    kept = "DOWN" if node.next_state.startswith("DOWN") else ""
+    return None if kept == node.next_state else kept
 
 
 def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
@@ -127,7 +136,7 @@ def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]
         return node.state, node.flags, node.reason
     flags = node.flags & ~REBOOTS
     if node.next_state.startswith("DOWN"):
-        return NodeState.DOWN, flags & ~_DRAIN, f"{node.reason} : reboot complete"
+        return NodeState.DOWN, _own_drain_lifted(node, flags), f"{node.reason} : reboot complete"
     if node.next_state:
         return node.state, flags & ~_DRAIN, ""
     return node.state, flags, node.reason if flags & (_DRAIN | NodeFlag.FAIL) else ""
@@ -136,7 +145,8 @@ def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]
 def timed_out(context: DecisionContext, node: Node) -> None:
     """ResumeTimeout has passed: the node is DOWN."""
     reason = f"{node.reason} : reboot timed out" if node.reason else "reboot timed out"
-    _set(context, node, node.flags & ~(REBOOTS | _DRAIN), reason, state=NodeState.DOWN)
+    flags = _own_drain_lifted(node, node.flags & ~REBOOTS)
+    _set(context, node, flags, reason, state=NodeState.DOWN)
 
 
 def _set(
