@@ -77,7 +77,9 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.reason, record.reason_detail = job.reason.value, text(job.reason_detail)
     record.submitted_at, record.eligible_at = job.submitted_at, job.eligible_at
     record.started_at, record.ended_at = job.started_at, job.ended_at
-    record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
+    # A job that ended, or was queued again, while it was suspended keeps the time until its processes are gone.
+    record.suspended_at = job.suspended_at if job.state is JobState.SUSPENDED else 0.0
+    record.suspended_seconds = job.suspended_seconds
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
     # A requeued job still has the reason of its earlier life; for a preempted one Slurm records none.

@@ -18,7 +18,7 @@ from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
-from spritz.model.states import JobState, NodeFlag, NodeState
+from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz.testing.history import History
 
 SHARE = NodeAllocation(
@@ -117,6 +117,23 @@ def test_suspensions_are_added_up_for_job_and_step_also_one_that_ends_with_the_j
         (120.0, 130.0),
         (140.0, 145.0),
     ]
+
+
+def test_a_life_is_not_suspended_because_the_one_before_it_was() -> None:
+    """While its processes die, a job that was suspended when it was queued again still says since when it was."""
+    again = replace(queued().job, restart_count=1, suspended_at=120.0, flags=int(JobFlag.COMPLETING))
+    _, changes = told(
+        queued(),
+        started(),
+        jobs.JobSuspended(at=120.0, job_id=5),
+        ended(JobState.CANCELLED, at=130.0, completing=("n1",)),
+        jobs.JobRequeued(at=130.0, job_id=5, restart_count=1, eligible_at=130.0, priority=3),
+        jobs.JobUpdated(at=131.0, job=again),
+        started(at=150.0),
+        ended(at=160.0),
+    )
+    assert (changes.jobs[5].suspended_at, changes.jobs[5].suspended_seconds) == (0.0, 0.0)
+    assert [(one.number, one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(1, 120.0, 130.0)]
 
 
 def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
