@@ -15,6 +15,7 @@ from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
 from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation, check
 from spritz.sim.daemons.history import (
+    REGISTERED,
     Acted,
     Began,
     Booted,
@@ -172,6 +173,10 @@ class Day:
         acted = Acted(at=at, host=host, pid=pid, term=term, kind="LaunchBatch", node=node, subject=subject)
         self.history.add(acted)
         return acted
+
+    def registered(self, at: float, node: str, term: int) -> None:
+        """A controller of this term answers a node's registration."""
+        self.history.add(Acted(at=at, host="c2", pid=2, term=term, kind=REGISTERED, node=node))
 
     # -- what daemons report
 

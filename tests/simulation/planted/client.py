@@ -11,7 +11,7 @@ FAULTS = (
     Planted(
         name="repeated_submission_has_a_new_key",
         rule=1,
-        kinds=("answer lost", "kill", "stop"),
+        kinds=("command's answer lost", "kill", "stop"),
         needs=("commands",),
         file=_RETRY,
         old="                return again.call(request, JobSubmitted)\n",
@@ -38,7 +38,7 @@ FAULTS = (
     Planted(
         name="step_asked_for_anew",
         rule=3,
-        kinds=("answer lost", "kill", "stop"),
+        kinds=("command's answer lost", "kill", "stop"),
         needs=("commands", "srun"),
         file="cli/launch/create.py",
         old="                self._request = replace(self._request, again=True)\n",
@@ -49,7 +49,7 @@ FAULTS = (
     Planted(
         name="allocation_not_asked_for_again",
         rule=6,
-        kinds=("answer lost", "kill", "stop"),
+        kinds=("command's answer lost", "kill", "stop"),
         needs=("commands", "srun"),
         file=_ALLOCATION,
         old="""\
@@ -67,7 +67,7 @@ FAULTS = (
     Planted(
         name="end_of_allocation_told_once",
         rule=3,
-        kinds=("answer lost", "kill", "stop"),
+        kinds=("command's answer lost", "kill", "stop"),
         needs=("commands", "srun"),
         file=_ALLOCATION,
         old="controller.call(finished, Done, patience=PATIENCE_SECONDS)",

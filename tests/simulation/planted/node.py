@@ -12,7 +12,7 @@ FAULTS = (
     Planted(
         name="previous_term_accepted",
         rule=4,
-        needs=("standby",),
+        kinds=("order delayed",),
         file=_MACHINE,
         old="if term < self.term:",
         new="if term < self.term - 1:",
@@ -22,7 +22,7 @@ FAULTS = (
     Planted(
         name="term_not_learned_at_registration",
         rule=4,
-        needs=("standby",),
+        kinds=("order delayed",),
         file=_AGENT,
         old="here.machine.term = max(here.machine.term, term)",
         new="here.machine.term = here.machine.term or term",

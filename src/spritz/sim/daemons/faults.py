@@ -208,7 +208,12 @@ _COUNTED = frozenset(
 )
 
 #: Kinds that lie in wait, and enter the history when they strike.
-_LATER = frozenset({"answer lost", "supervisor lost at a point", "slurmd lost at a point", "order delayed"})
+_LATER = frozenset(
+    {
+        *("answer lost", "command's answer lost", "order delayed"),
+        *("supervisor lost at a point", "slurmd lost at a point"),
+    }
+)
 
 
 def perform(site: Site, action: Action) -> None:

@@ -143,15 +143,19 @@ class Injected(Struct, kw_only=True):
     target: str
 
 
+#: As the kind of `Acted`: no order, but a controller's answer to a node's registration.
+REGISTERED = "Registered"
+
+
 class Acted(Struct, kw_only=True):
-    """A node received an order of a controller process and accepted it: who led when."""
+    """A node received an order of a controller process and accepted it, or was registered by it: who led when."""
 
     at: float
     host: str
     #: of the process; 0, and no host: passed on by other nodes, from a controller that is gone
     pid: int
     term: int
-    #: of the message: LaunchBatch, TerminateJob …; of SuspendTasks that continues them: ResumeTasks
+    #: of the message: LaunchBatch, TerminateJob …; of SuspendTasks that continues them: ResumeTasks; or `REGISTERED`
     kind: str
     #: that accepted it
     node: str = ""

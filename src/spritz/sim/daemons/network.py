@@ -62,6 +62,8 @@ class Network:
         self._ports = 40_000
         #: called with each message's bytes that cross: (from, to, bytes)
         self.on_bytes: list[Callable[[Process, Process, bytes], None]] = []
+        #: the same, when they are sent
+        self.on_send: list[Callable[[Process, Process, bytes], None]] = []
         #: called when a link was cut, and when one may be whole again
         self.on_links: list[Callable[[], None]] = []
 
@@ -435,6 +437,8 @@ class End(asyncio.Transport):
             elif other.is_silent:
                 self.world.after(self.silent_seconds, self.reset)
             return
+        for told in self.network.on_send:
+            told(self.process, other.process, bytes(data))
         other.take(bytes(data))
         self.look_at_buffer()
 

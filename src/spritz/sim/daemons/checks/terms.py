@@ -3,8 +3,8 @@
 A controller acts in its term, and each takeover begins a higher one. The effect of a second controller shows where a
 node accepts its orders, so that is what is checked:
 
-- a node that has accepted an order of a term accepts none of a lower one, also after a restart of its slurmd (which
-  keeps the term in memory only, so that is more than it promises by itself);
+- a node that has accepted an order of a term, or was registered by its controller, accepts no order of a lower one,
+  also after a restart of its slurmd (which keeps the term in memory only, so that is more than it promises by itself);
 - the orders of one term come from one process: each that opens the journal raises the term;
 - a term begins after a fault, or after a request that ends or replaces the leader (`_LEADERS_END`);
 - anywhere, an order of a lower term is accepted only for `Rules.stale_order_seconds` after the first order of a higher
@@ -20,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from spritz.sim.daemons.checks.violation import Violation, clock
-from spritz.sim.daemons.history import Acted
+from spritz.sim.daemons.history import REGISTERED, Acted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,8 +38,9 @@ _REASON_SECONDS = 400.0
 
 def terms(story: Story) -> Iterator[Violation]:
     """All orders that nodes accepted."""
-    orders = [entry for entry in story.entries if isinstance(entry, Acted)]
-    yield from _on_each_node(orders)
+    acts = [entry for entry in story.entries if isinstance(entry, Acted)]
+    orders = [act for act in acts if act.kind != REGISTERED]
+    yield from _on_each_node(acts)
     yield from _one_process_each(orders)
     if story.final.rules.takeovers_have_reasons:
         yield from _begun_for_a_reason(story, orders)
@@ -47,11 +48,13 @@ def terms(story: Story) -> Iterator[Violation]:
         yield from _everywhere(orders, story.final.rules.stale_order_seconds)
 
 
-def _on_each_node(orders: list[Acted]) -> Iterator[Violation]:
+def _on_each_node(acts: list[Acted]) -> Iterator[Violation]:
     highest: dict[str, Acted] = {}
-    for order in orders:
+    for order in acts:
         before = highest.get(order.node, order)
         if order.term < before.term:
+            if order.kind == REGISTERED:
+                continue  # an answer that was on its way for long: the node goes on with the higher term
             text = f"{_named(order)}, after {before.kind} of term {before.term} from {before.host}"
             yield _violation("4.term", before, order, f"{text} at {clock(before.at)}")
         else:

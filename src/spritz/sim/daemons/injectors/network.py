@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.sim.daemons.faults import Kind, add, drawn, host_of, performs
 from spritz.sim.daemons.history import Injected
-from spritz.sim.daemons.injectors import processes
+from spritz.sim.daemons.injectors import processes, standby
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
@@ -129,14 +130,14 @@ def _slow_reader(site: Site, action: Action, seconds: float) -> str | None:
 
 # Answers
 
-#: Requests that must have their effect once, though their answer may be lost: (sender, kind). Of commands, to nodes, of
-#: nodes, and to slurmdbd.
+#: Requests that must have their effect once, though their answer may be lost: (sender, kind). To nodes, of nodes, to
+#: slurmdbd; and of commands.
 _ASKED = (
-    *(("", name) for name in ("SubmitJob", "AwaitAllocation", "CreateStep", "FinishAllocation")),
     *(("slurmctld", name) for name in ("LaunchBatch", "LaunchStep", "LaunchStep", "TerminateJob", "ForwardOrder")),
     *(("slurmd", name) for name in ("ForwardOrder", "StepFinished", "JobGone", "RegisterNode")),
     *(("slurmctld", "SuspendTasks"), ("slurmctld", "StoreEvents")),
 )
+_OF_COMMANDS = tuple(("", name) for name in ("SubmitJob", "AwaitAllocation", *3 * ("CreateStep",), "FinishAllocation"))
 
 #: Seconds that a link is cut for an answer: more and less than senders wait for one. Seconds until a connection or its
 #: server is lost: before and after it has answered.
@@ -144,10 +145,12 @@ _CUT_SECONDS = 5.0, 40.0
 _LOST_SECONDS = 0.0002, 0.05
 
 
-def _answer_lost(site: Site, action: Action, seconds: float) -> str | None:
+def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action, seconds: float) -> str | None:
     """The next request of a kind is received, and its answer is lost: with the link, the connection or the server."""
     world, network, bits = site.world, site.world.network, int(action.data["draw"])
-    (sender, name), how = _ASKED[bits % len(_ASKED)], bits // len(_ASKED) % 4
+    (sender, name), how = asked[bits % len(asked)], bits // len(asked) % 4
+    if not sender and how == 1:
+        how = 3  # a command waits for an answer that is late, and asks again if its connection breaks
     wanted, until = name.encode(), world.now + seconds
 
     def told(client: Process, server: Process, data: bytes) -> None:
@@ -166,8 +169,8 @@ def _answer_lost(site: Site, action: Action, seconds: float) -> str | None:
         lost = ("link", "link", "server", "connection")[how]
         hit = f"{lost} of {server.host.name} to {client.host.name}"
         world.tell(f"fault: answer lost to {name}, {hit}, {lasts:.4f} s")
-        world.count("fault answer lost")
-        site.history.add(Injected(at=world.now, until=world.now + lasts, kind="answer lost", target=hit))
+        world.count(f"fault {action.kind}")
+        site.history.add(Injected(at=world.now, until=world.now + lasts, kind=action.kind, target=hit))
 
     def over() -> None:
         network.on_bytes = [other for other in network.on_bytes if other is not told]
@@ -188,41 +191,50 @@ def _break(site: Site, client: Process, server: Process, *, kill: bool) -> None:
             connection.ends[0].reset()
 
 
-add(Kind(name="answer lost", targets=("cluster",), seconds=(60, 900), weight=6), _answer_lost)
+add(Kind(name="answer lost", targets=("cluster",), seconds=(60, 900), weight=6), partial(_answer_lost, _ASKED))
+add(
+    Kind(name="command's answer lost", targets=("cluster",), seconds=(60, 900), weight=6),
+    partial(_answer_lost, _OF_COMMANDS),
+)
 
 
-#: Seconds for which an order stays on its way, and its controller stands still: a standby takes over meanwhile.
-_DELAYED_SECONDS = 20.0, 58.0
-_STOPPED_SECONDS = 70.0
+#: Seconds for which an order is on its way, from the end of its controller on. In these the next one begins; the node
+#: that it is sent to waits ten for the rest of a message.
+_DELAYED_SECONDS = 2.0, 6.5
+#: Seconds from the order to the end of its controller, three times of four: who passes it on has given up by then, so
+#: it has reached the node another way.
+_REPLACED_SECONDS = 2.05, 3.0
 
 
 def _order_delayed(site: Site, action: Action, seconds: float) -> str | None:
-    """A node that is to pass an order on cannot reach the others for a while, in which their controller is replaced."""
+    """An order that one node passes on to another stays on its way while their controller is replaced."""
     world, network = site.world, site.world.network
-    until = world.now + seconds
+    waits = drawn(action, *_REPLACED_SECONDS) if int(action.data["draw"]) & 3 else 0.0
+    lasts = waits + drawn(action, *_DELAYED_SECONDS)
 
-    def told(client: Process, server: Process, data: bytes) -> None:
-        is_order = client.name == "slurmctld" and server.name == "slurmd" and b"ForwardOrder" in data
-        if not is_order or told not in network.on_bytes:
+    def told(sender: Process, target: Process, data: bytes) -> None:
+        is_order = sender.name == target.name == "slurmd" and b"ForwardOrder" in data
+        if not is_order or sender.host is target.host or told not in network.on_send:
             return
         over()
-        lasts, stopped = drawn(action, *_DELAYED_SECONDS), _STOPPED_SECONDS
-        for host in site.nodes:
-            if host is not server.host:
-                network.cut(server.host.name, host.name, min(lasts, until - world.now))
-        client.stop()
-        world.after(min(stopped, until - world.now), client.go_on)
-        hit = f"{client} stopped, {server.host.name} cut off from nodes"
-        world.tell(f"fault: order delayed, {hit}, {lasts:.1f} s")
+        network.cut(sender.host.name, target.host.name, lasts)
+        world.after(waits, replace)
+        hit = f"{sender.host.name} to {target.host.name}, {lasts:.1f} s"
+        world.tell(f"fault: order delayed, {hit}, the controller is killed after {waits:.1f} s")
         world.count("fault order delayed")
-        site.history.add(Injected(at=world.now, until=world.now + stopped, kind="order delayed", target="all"))
+        site.history.add(Injected(at=world.now, until=world.now + lasts, kind="order delayed", target="all"))
+
+    def replace() -> None:
+        unit = standby.leader(site)
+        if unit is not None:
+            processes.kill(unit)
 
     def over() -> None:
-        network.on_bytes = [other for other in network.on_bytes if other is not told]
+        network.on_send = [other for other in network.on_send if other is not told]
 
-    network.on_bytes = [*network.on_bytes, told]
-    world.after(seconds, over)
-    return "of a leader"
+    network.on_send = [*network.on_send, told]
+    world.after(max(0.0, seconds - _REPLACED_SECONDS[1] - _DELAYED_SECONDS[1]), over)
+    return "from node to node"
 
 
-add(Kind(name="order delayed", targets=("cluster",), seconds=(300, 900), weight=3, part="standby"), _order_delayed)
+add(Kind(name="order delayed", targets=("cluster",), seconds=(300, 900), weight=6), _order_delayed)
