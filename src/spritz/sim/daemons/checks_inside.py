@@ -20,6 +20,7 @@ from spritz.controller.events import decode_group
 from spritz.controller.journal import JournalCorrupt, JournalError
 from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.journal_sqlite import SqliteReading
+from spritz.controller.lease import LeaseKeeper
 from spritz.controller.recovery import machine_of
 from spritz.core.decide import replenish
 from spritz.core.invariants import breaches
@@ -57,6 +58,7 @@ QUEUES_ARE_SHORT = "5: queues are bounded"
 TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
 DEADLINES_MOVE = "5: a due deadline moves something"
 DEPOSED_END = "4: a controller that another one has deposed stops"
+LEASE_ENDS = "4: a controller that cannot renew its lease has stopped when it is over"
 ORDERS_ARE_FEW = "5: no order is repeated many times a second"
 NOTHING_FAILS = "4: no decision fails"
 
@@ -75,8 +77,8 @@ OVERDUE_SECONDS = 30.0
 #: Looks at a controller that runs while another one has its lease, until it must have noticed: the longest lease, and
 #: the seconds in which it stops.
 DEPOSED_LOOKS = 4
-#: Seconds in which a controller stops that has lost its lease.
-_STOP_SECONDS = 15.0
+#: Seconds in which a controller stops that has lost its lease; and by which it may notice the loss late.
+_STOP_SECONDS, _LATE_SECONDS = 15.0, 1.0
 #: Times that the same effect may leave within a second.
 REPEATED_MAX = 20
 
@@ -104,9 +106,38 @@ def names() -> list[tuple[ModuleType, str, object]]:
     """What stands where, for `seam.NAMES`."""
     return [
         (daemon, "_Daemon", ObservedDaemon),
+        (daemon, "LeaseKeeper", ObservedLease),
         (table, "DeferredRequests", ObservedRequests),
         (replenish, "_replenished", _replenished),
     ]
+
+
+class ObservedLease(LeaseKeeper):
+    """The leader's own. A lease lasts from the beginning of the last heartbeat that the database took: after that a
+    standby may lead, so this one must know that it does not.
+    """
+
+    def __init__(self, journal: PostgresJournal, on_lost: Callable[[JournalError], None]) -> None:
+        super().__init__(journal, on_lost)
+        process, beat = threads.world().running, journal.beat
+        world = process.world
+        last = [world.now]
+
+        def look(began: float) -> None:
+            is_over = self._end.is_set() or not process.is_alive or last[0] != began
+            if not is_over and not process.is_stopped and process.went_on_at < began and process.inside is not None:
+                process.inside._report(LEASE_ENDS, f"its last heartbeat began at {began - EPOCH:.1f}")
+
+        def observed() -> bool:
+            began = world.now
+            taken = beat()
+            if taken:
+                last[0] = began
+                due = began + self._seconds + self._pause + _LATE_SECONDS
+                world.at(due, partial(look, began))
+            return taken
+
+        journal.beat = observed  # type: ignore[method-assign]
 
 
 _choose_nodes = replenish._replenished

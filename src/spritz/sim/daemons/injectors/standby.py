@@ -144,6 +144,48 @@ def _in_a_commit(site: Site, action: Action, seconds: float) -> str | None:
     return str(process)
 
 
+#: A page of the journal that is read, and most pages that a standby may read before it loses the database.
+_PAGE = "SELECT first, last, at, checksum, payload FROM groups"
+_PAGES_MAX = 4
+#: Seconds without the database after that: more than a standby's patience with one read.
+_LOST_SECONDS = 4.0, 40.0
+
+
+def _lost_while_behind(site: Site, action: Action, seconds: float) -> str | None:
+    """A standby does not reach the database for a while, and loses it again while it reads what it has missed."""
+    unit = _standby(site)
+    if unit is None or site.standbys is None:
+        return None
+    here, there, network = unit.host.name, site.standbys.host.name, _database(site).network
+    left = 2 + int(action.data["draw"]) % (_PAGES_MAX - 1)
+
+    def cut(seconds: float) -> None:
+        site.world.network.cut(here, there, seconds)
+        site.world.network.cut(there, here, seconds)
+
+    def sent(host: str, text: str) -> None:
+        nonlocal left
+        if host == here and _PAGE in text:
+            left -= 1
+            if not left:
+                over()
+                lasts = drawn(action, *_LOST_SECONDS)
+                site.world.tell(f"fault: {action.kind}, {here}, {lasts:.1f} s")
+                site.history.add(
+                    Injected(at=site.world.now, until=site.world.now + lasts, kind=action.kind, target=here)
+                )
+                cut(lasts)
+
+    def over() -> None:
+        if sent in network.on_send:
+            network.on_send.remove(sent)
+
+    cut(seconds)
+    site.world.after(seconds, lambda: network.on_send.append(sent))
+    site.world.after(seconds + _LOST_SECONDS[1], over)
+    return here
+
+
 # The database
 
 
@@ -247,6 +289,7 @@ _add("controller without power", _ROLES, _powerless, 5, 400)
 _add("controller lost in a commit", ("leader",), _in_a_commit, 1, 60, weight=4)
 _add("controller cut off", _ROLES, _cut_off, 0.5, 400, weight=4)
 _add("leader without its database", ("leader",), _without_database, 20, 400, weight=3)
+_add("standby behind", ("standby",), _lost_while_behind, 10, 200, weight=6)
 _add("database stopped", _DATABASE, _for_a_while(lambda db: db.server.stop(), lambda db: db.server.start()), 0.5, 200)
 _add("database crashed", _DATABASE, _for_a_while(lambda db: db.server.crash(), lambda db: db.server.start()), 0.5, 200)
 _add("database frozen", _DATABASE, _for_a_while(lambda db: db.server.freeze(), lambda db: db.server.thaw()), 0.5, 200)
@@ -259,4 +302,4 @@ _add("database answer lost", _DATABASE, _at_once(partial(_lost_once, Loss.AFTER)
 _add("database sessions ended", _DATABASE, _at_once(lambda db: db.server.end_sessions()))
 _add("database connections lost", _DATABASE, _at_once(lambda db: db.network.lose_connections()), weight=2)
 _add("database failover", _DATABASE, _at_once(lambda db: db.server.fail_over()))
-_add("database set back", _DATABASE, _set_back, 5, 120, weight=0.6)
+_add("database set back", _DATABASE, _set_back, 5, 120, weight=1.0)
