@@ -286,7 +286,8 @@ def _requeued(
     Planted(
         name="task_ids_given_again",
         rule=3,
-        needs=("arrays",),
+        # Controllers forget jobs early in runs with accounting alone.
+        needs=("accounting", "arrays"),
         file=_APPLY,
         old="    _use_number(state, event.job_id)\n    pending = mask_of(array.array.pending)",
         new="    pending = mask_of(array.array.pending)",

@@ -41,6 +41,8 @@ class Habit:
         self.number = number
         self.user = random.choice(PEOPLE)
         self.at = random.uniform(5.0, 0.6 * scale.busy_seconds)
+        #: nothing happens later
+        self.until = scale.busy_seconds
         self.actions: list[Action] = []
         self._names: dict[str, str] = {}
         if "accounting" in scale.parts:
@@ -54,7 +56,7 @@ class Habit:
         return round(float(low * (high / low) ** self.random.random()), 3)
 
     def act(self, kind: str, target: str = "", **data: Any) -> None:
-        if self.at < self.scale.busy_seconds:
+        if self.at < self.until:
             self.actions.append(Action(at=round(self.at, 6), kind=kind, target=target or self.user, data=data))
 
     def job(self, place: int, *, seconds: float, **fields: Any) -> NewJob:
@@ -103,17 +105,35 @@ def waiting(habit: Habit) -> None:
 def contending_steps(habit: Habit) -> None:
     """salloc of one node, and more steps than fit: some wait, and their user gives up one of these."""
     random = habit.random
-    cpus, long = random.choice((2, 4, 6)), habit.some(100.0, 400.0)
+    for place in range(random.randint(1, 2)):
+        cpus, long = random.choice((2, 4, 6)), habit.some(100.0, 400.0)
+        steps = _behind(habit, cpus) if random.random() < 0.5 else _contending(habit, cpus, long)
+        wanted = habit.job(place, kind="salloc", seconds=long + 60.0, cpus_per_task=cpus, steps=steps)
+        leaves = {"kill_after": habit.some(5.0, 200.0)} if random.random() < 0.3 else {}
+        habit.submit(wanted, **leaves)
+        habit.at += habit.some(1.0, 300.0)
+
+
+def _contending(habit: Habit, cpus: int, long: float) -> tuple[NewStep, ...]:
+    random = habit.random
     steps = [NewStep(cpus_per_task=cpus // 2, seconds=long, time_limit_minutes=random.choice((0, 0, 1)))]
     for _ in range(random.randint(1, 4)):
         asks = random.choice((cpus // 2, cpus // 2, cpus))
         after = round(random.uniform(0.5, 20.0), 3)
         step = NewStep(cpus_per_task=asks, seconds=habit.some(1.0, 60.0), after_seconds=after)
         steps.append(habit.given_up(step, 0.5, habit.some(0.5, 60.0)))
-    steps.sort(key=lambda step: step.after_seconds)
-    wanted = habit.job(0, kind="salloc", seconds=long + 60.0, cpus_per_task=cpus, steps=tuple(steps))
-    leaves = {"kill_after": habit.some(5.0, 200.0)} if random.random() < 0.4 else {}
-    habit.submit(wanted, **leaves)
+    return tuple(sorted(steps, key=lambda step: step.after_seconds))
+
+
+def _behind(habit: Habit, cpus: int) -> tuple[NewStep, ...]:
+    """The first that waits wants all CPUs, and is given up; those behind it would fit beside the one that runs."""
+    random, after = habit.random, habit.some(0.5, 5.0)
+    large = NewStep(cpus_per_task=cpus, seconds=5.0, after_seconds=after)
+    steps = [NewStep(cpus_per_task=cpus // 2, seconds=500.0), habit.given_up(large, 1.0, habit.some(2.0, 30.0))]
+    for _ in range(random.randint(1, 2)):
+        after = round(after + habit.some(0.1, 2.0), 3)
+        steps.append(NewStep(cpus_per_task=cpus // 2, seconds=habit.some(1.0, 30.0), after_seconds=after))
+    return tuple(steps)
 
 
 def wide_steps(habit: Habit) -> None:
@@ -258,6 +278,48 @@ def handover(habit: Habit) -> None:
         habit.at += habit.some(0.0005, 0.01)
 
 
+def thinned_array(habit: Habit) -> None:
+    """An array of which few tasks run at a time; its user thinks better of some that wait, or changes these alone."""
+    random = habit.random
+    last = random.randint(5, 12)
+    wanted = habit.job(0, seconds=habit.some(5.0, 60.0), array=f"0-{last}", throttle=random.choice((1, 1, 2)))
+    habit.submit(wanted)
+    for _ in range(random.randint(1, 4)):
+        habit.at += habit.some(1.0, 120.0)
+        tasks = sum(1 << number for number in random.sample(range(1, last + 1), random.randint(1, 3)))
+        target = {"tag": wanted.tag, "tasks": format(tasks, "x")}
+        kind = random.choice(("cancel", "cancel", "cancel", "hold", "update"))
+        data: dict[str, Any] = {"changes": {"nice": 7}} if kind == "update" else {}
+        habit.act(kind, **data, **target)
+        if kind == "hold":
+            habit.at += habit.some(1.0, 120.0)
+            habit.act("release", **target)
+
+
+def moved_together(habit: Habit) -> None:
+    """A heterogeneous job is moved into a QOS whose limit on submission is nearly reached (`accounting.policy`)."""
+    begins, place = float(int(EPOCH + habit.at + 500.0)), 0
+    for place in range(habit.random.randint(2, 4)):
+        habit.submit(habit.job(place, seconds=habit.some(1.0, 60.0), begin_at=begins, qos="high"))
+        habit.at += habit.some(0.001, 2.0)
+    first, second = (habit.job(place + number, seconds=20.0, begin_at=begins, qos="normal") for number in (1, 2))
+    habit.submit(replace(first, components=(second,)))
+    habit.at += habit.some(0.1, 100.0)
+    habit.act("update", tag=first.tag, changes={"qos": "high"})
+
+
+def evening(habit: Habit) -> None:
+    """The last jobs of the day, and one in the night, when controllers have forgotten these."""
+    random, busy = habit.random, habit.scale.busy_seconds
+    habit.until = busy + 600.0
+    habit.at = busy * random.uniform(0.95, 0.99)
+    for place in range(random.randint(1, 2)):
+        array = {"array": f"0-{random.randint(1, 3)}"}
+        habit.submit(habit.job(place, seconds=habit.some(1.0, 10.0), partition="high", qos="normal", **array))
+    habit.at = busy + random.uniform(40.0, 500.0)
+    habit.submit(habit.job(5, seconds=5.0, qos="normal"))
+
+
 HABITS: tuple[Callable[[Habit], None], ...] = (
     same_script,
     waiting,
@@ -271,7 +333,11 @@ HABITS: tuple[Callable[[Habit], None], ...] = (
     reboots,
     reserved_by_number,
     following,
+    thinned_array,
 )
+
+#: Of clusters with accounting, in each of their runs.
+ACCOUNTING_HABITS = (moved_together, thinned_array, evening)
 
 
 def draw(random: Random, scale: Scale) -> list[Action]:
@@ -282,6 +348,8 @@ def draw(random: Random, scale: Scale) -> list[Action]:
         return []
     if "standby" in scale.parts:
         chosen += [handover] * _HANDOVERS
+    if "accounting" in scale.parts:
+        chosen += ACCOUNTING_HABITS
     actions: list[Action] = []
     for number, tell in enumerate(chosen):
         habit = Habit(random, scale, number)
