@@ -14,7 +14,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks import repeats
 from spritz.sim.daemons.history import Outcome
-from spritz.sim.daemons.wanted import Condition, Reserved
+from spritz.sim.daemons.wanted import Change, Condition, Reserved
 from tests.simulation.daemons.day import Day, row_of
 
 # -- rule 4
@@ -29,6 +29,17 @@ def test_a_node_that_obeys_an_older_term_is_reported() -> None:
     day.order(4, "n1", 1)
     text = day.broken()["4.term"]
     assert text == "n1 accepted LaunchBatch of term 1 from c1 at 4, after LaunchBatch of term 2 from c2 at 2"
+
+
+def test_a_node_that_was_registered_by_a_newer_controller_obeys_no_older_one() -> None:
+    day = Day()
+    day.order(1, "n1", 1)
+    day.registered(2, "n1", 2)
+    day.registered(3, "n1", 1)  # an answer that was on its way for long
+    assert day.check() == []
+    day.order(4, "n1", 1)
+    text = day.broken()["4.term"]
+    assert text == "n1 accepted LaunchBatch of term 1 from c1 at 4, after Registered of term 2 from c2 at 2"
 
 
 def test_orders_of_an_older_term_may_be_on_their_way_for_a_while() -> None:
@@ -91,6 +102,14 @@ def test_a_job_that_waits_with_a_cause_is_accepted(wanted: dict[str, Any]) -> No
     if wanted.get("hold"):
         day.record(job, hold=Hold.USER)
     assert day.check() == []
+
+
+def test_a_job_whose_user_left_it_too_few_nodes_may_wait() -> None:
+    for changes, reported in (({"nice": 5}, True), ({"nodes_min": 1, "nodes_max": 1}, False)):
+        day = Day()
+        job = day.submit(1)
+        day.request("update", job, 2, wanted=Change(fields=changes))
+        assert ("6.pending" in day.broken()) == reported
 
 
 def test_a_job_whose_dependency_is_satisfied_must_run() -> None:

@@ -99,3 +99,8 @@ def test_an_allocation_is_not_cancelled_because_its_command_gave_up() -> None:
     day = Day()
     allocation(day, Outcome.UNKNOWN, None)  # it was killed
     assert "3.exit" not in day.broken()
+    for seconds, reported in ((20, True), (60, False)):
+        day = Day()
+        day.fault(4, 4 + seconds, "c1")  # no controller hears it for longer than it has patience
+        allocation(day, Outcome.UNKNOWN, "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR")
+        assert ("3.exit" in day.broken()) == reported

@@ -31,6 +31,9 @@ _SECOND = 1.0
 #: Seconds of faults after which a controller may have given a node up: the shortest SlurmdTimeout, less reconnecting.
 _QUIET_SECONDS = 50.0
 
+#: Seconds for which srun tells the end of its job to a controller that does not answer, less a controller's start.
+_PATIENCE_SECONDS = 45.0
+
 #: Requests of administrators, and faults, that take nodes from their jobs.
 _GIVES_UP = frozenset({"set_node", "node_delete"})
 _LOSES = frozenset({"gpu lost", "node added and deleted"})
@@ -222,7 +225,7 @@ def _again(story: Story, life: Life) -> Iterator[Violation]:
 
 
 def _given_back(story: Story, life: Life) -> Iterator[Violation]:
-    """An allocation ends as its srun or salloc says, which says it until the controller has heard it."""
+    """An allocation ends as its srun or salloc says, which repeats it for a minute if the controller is away."""
     reported, submission = life.reported, story.submissions.get(life.subject[0])
     changes = story.requests(life.subject)
     finish = next((change for change in changes if change.kind == "finish"), None)
@@ -236,6 +239,9 @@ def _given_back(story: Story, life: Life) -> Iterator[Violation]:
             text = f"{life.label} is {reported.state} with {_shown(reported.exit_status)}; {said}"
             yield _violation(story, "3.exit", life, None, text)
     elif finish.outcome is Outcome.UNKNOWN and finish.answer is not None and reported.state == "CANCELLED":
+        until = finish.called_at + _PATIENCE_SECONDS
+        if quiet_seconds(story, (), finish.called_at, until) >= _PATIENCE_SECONDS:
+            return
         text = f"{life.label} is CANCELLED, which nobody asked for; {said}, and gave up telling that"
         yield _violation(story, "3.exit", life, None, text)
 

@@ -96,7 +96,7 @@ def _active(story: Story, job: Job) -> Iterator[Violation]:
 def _pending(story: Story, job: Job) -> Iterator[Violation]:
     subject = story.subject(job.id)
     wanted = story.wanted(job.id)
-    if wanted is None or wanted.never_fits or _needs_more_nodes(story, wanted):
+    if wanted is None or wanted.never_fits or _needs_more_nodes(story, wanted) or _may_be_narrow(story, job):
         return
     submission = story.submissions[subject[0]]
     if job.hold is not Hold.NONE:
@@ -124,6 +124,12 @@ def _needs_more_nodes(story: Story, wanted: Wanted) -> bool:
         if reserved.name != wanted.reservation and reserved.end_at > settled:
             gone |= reserved.nodes
     return wanted.nodes_min > len(story.node_names - gone)
+
+
+def _may_be_narrow(story: Story, job: Job) -> bool:
+    """Whether its user may have left it fewer nodes than its tasks need."""
+    changes = story.changes(story.subject(job.id))
+    return any(isinstance(change.wanted, Change) and "nodes_max" in change.wanted.fields for change in changes)
 
 
 def _reservations(story: Story) -> list[Reserved]:
