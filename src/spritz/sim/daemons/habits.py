@@ -308,6 +308,15 @@ def moved_together(habit: Habit) -> None:
     habit.act("update", tag=first.tag, changes={"qos": "high"})
 
 
+def few_at_a_time(habit: Habit) -> None:
+    """Short jobs of one user in a QOS that lets two of them run: one begins whenever another one ends."""
+    random = habit.random
+    for place in range(random.randint(10, 18)):
+        wanted = habit.job(place, seconds=habit.some(1.0, 20.0), qos="high", partition=random.choice(("main", "high")))
+        habit.submit(wanted)
+        habit.at += habit.some(0.01, 20.0)
+
+
 def evening(habit: Habit) -> None:
     """The last jobs of the day, and one in the night, when controllers have forgotten these."""
     random, busy = habit.random, habit.scale.busy_seconds
@@ -336,8 +345,8 @@ HABITS: tuple[Callable[[Habit], None], ...] = (
     thinned_array,
 )
 
-#: Of clusters with accounting, in each of their runs.
-ACCOUNTING_HABITS = (moved_together, thinned_array, evening)
+#: Of clusters with accounting, in each of their runs, and in every other one.
+ACCOUNTING_HABITS, ACCOUNTING_HABITS_RARE = (moved_together, thinned_array, evening), (few_at_a_time,)
 
 
 def draw(random: Random, scale: Scale) -> list[Action]:
@@ -350,6 +359,7 @@ def draw(random: Random, scale: Scale) -> list[Action]:
         chosen += [handover] * _HANDOVERS
     if "accounting" in scale.parts:
         chosen += ACCOUNTING_HABITS
+        chosen += [habit for habit in ACCOUNTING_HABITS_RARE if random.random() < 0.5]
     actions: list[Action] = []
     for number, tell in enumerate(chosen):
         habit = Habit(random, scale, number)
