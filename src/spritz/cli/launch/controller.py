@@ -81,9 +81,10 @@ class Controller:
         self._reactor.stop()
 
     def call(self, request: Struct, reply_type: type[T], *, patience: float = 0.0) -> T:
-        """The answer to `request`. For `patience` seconds, retries if the controller does not answer. Raises
-        ClientError.
+        """The answer to `request`. For `patience` seconds, retries if the controller does not answer, also if it is
+        reached each time: a machine that hangs accepts connections. Raises ClientError.
         """
+        deadline = monotonic() + patience
         try:
             return _ask(self._connected(0.0), request, reply_type)
         except RemoteError:
@@ -93,7 +94,17 @@ class Controller:
             # The request could not be sent, so the controller did not receive it, and repeating it is safe.
             if not patience and error.code != "SLURMCTLD_COMMUNICATIONS_SEND_ERROR":
                 raise
-        return _ask(self._connected(patience or _SEND_AGAIN_SECONDS), request, reply_type)
+        while True:
+            left = deadline - monotonic() if patience else _SEND_AGAIN_SECONDS
+            try:
+                return _ask(self._connected(left), request, reply_type)
+            except RemoteError:
+                raise
+            except ClientError:
+                self.close()
+                if monotonic() + _RETRY_SECONDS > deadline:
+                    raise
+            sleep(_RETRY_SECONDS)
 
     def send(self, request: Struct) -> None:
         """Send a request, whose answer `wait` returns. Raises ClientError if it cannot be sent."""
