@@ -129,3 +129,22 @@ def test_with_predictions_no_promise_is_broken_by_a_change_of_shares(option: str
     shares(here, "x", "poor", "rich")
     here.end(1)
     assert list(here.cycle()) == [rich]
+
+
+def test_of_equal_jobs_that_start_at_the_same_time_none_is_overtaken() -> None:
+    """When something is freed, a full cycle looks at all planned starts again, and at each once."""
+    here = Site([*(node(f"n{number}", 4) for number in range(1, 4)), node("n4", 1)])
+    for minutes in (5, 10, 10):
+        here.submit(spec(4, time_limit_minutes=minutes))
+    small = here.submit(spec(1, time_limit_minutes=30))
+    assert len(here.cycle()) == 4
+    for minutes in (20, 20, 20, 6):
+        here.submit(spec(4, time_limit_minutes=minutes))
+    here.cycle()
+    begun = here.now
+    planned = [begun + 60 * minutes for minutes in (5, 10, 10, 25)]
+    assert here.projection.ledger.starts == planned
+    here.now += 10
+    here.end(small)
+    here.cycle()
+    assert here.projection.ledger.starts == planned

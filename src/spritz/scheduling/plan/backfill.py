@@ -75,6 +75,8 @@ class Backfill:
         #: by `Shape.order`: shapes whose jobs wait for resources
         self.waiting: dict[int, Shape] = {}
         self._limits = BackfillLimits(snapshot, parameters, full=full)
+        #: planned starts of jobs that have been considered
+        self._looked_at: set[FutureStart] = set()
         #: by request: its latest planned start so far, so that jobs with equal requests start in order
         self._since: dict[Request, float] = {}
         #: the same for heterogeneous jobs, by the requests of all components
@@ -142,8 +144,7 @@ class Backfill:
         for place in places:
             # Jobs with equal requests are interchangeable: the ledger keeps planned starts by request, and the n-th job
             # of the shape has the n-th of them.
-            items = self.planned.ledger.of(request)
-            future_start: FutureStart | None = items[place] if place < len(items) else None
+            future_start = self._unseen(request, place)
             freed = self._snapshot.partition_freed.get(request.partition, 0)
             # The head may displace planned starts of the jobs behind it, but only after something was freed there: else
             # the attempt has failed before, and would be repeated in every cycle.
@@ -162,6 +163,7 @@ class Backfill:
                     future_start, lambda: self._search(request, NEVER), first=first
                 )
                 self._overtaking.seen(future_start)
+            self._looked_at.add(future_start)
             self._since[request] = future_start.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), future_start.start_at)
             if place == places.start:
@@ -169,6 +171,18 @@ class Backfill:
                 self.planned_count[shape.order] += 1
             self._limits.count(record, request)
         return len(self.planned.ledger) <= self._parameters.planned_starts_max
+
+    def _unseen(self, request: Request, place: int) -> FutureStart | None:
+        """The planned start at this place that this cycle has not looked at. Of several at the same time, which change
+        places when some are made again, each is looked at once.
+        """
+        items = self.planned.ledger.of(request)
+        if place >= len(items):
+            return None
+        first = place
+        while first and items[first - 1].start_at == items[place].start_at:
+            first -= 1
+        return next((item for item in items[first:] if item not in self._looked_at), items[place])
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
         if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
