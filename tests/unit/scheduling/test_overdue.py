@@ -77,3 +77,19 @@ def test_a_job_on_other_nodes_is_not_made_late() -> None:
     assert list(site.cycle(100)) == [named]
     site.end(late)
     assert list(site.cycle(100)) == [first]
+
+
+def test_a_late_job_that_is_not_the_first_takes_its_place_back_beside_one_that_is_before_it() -> None:
+    """One ranks higher and has planned to use a part of the late node; one ranks lower, and wants the whole of it."""
+    site = site_of((), "n1", "n2", "n3")
+    site.submit(spec(4, time_limit_minutes=3))
+    late = site.submit(spec(4, time_limit_minutes=2))
+    site.submit(spec(3, time_limit_minutes=6))
+    assert len(site.cycle()) == 3
+    site.submit(spec(2, 2, cpus_per_task=3, time_limit_minutes=2))
+    second = site.submit(spec(2, 2, time_limit_minutes=10))
+    site.submit(spec(2, 2, cpus_per_task=4, time_limit_minutes=15))
+    site.cycle()
+    site.now += 130
+    site.end(late)
+    assert list(site.cycle()) == [second]

@@ -19,22 +19,34 @@ if TYPE_CHECKING:
 class Overdue:
     """Overdue planned starts as a cycle finds them, before it drops any. The counts fall as their jobs start."""
 
-    __slots__ = ("_counts", "_holders")
+    __slots__ = ("_counts", "_holders", "_nodes")
 
     def __init__(self, ledger: FutureStarts, now: float) -> None:
         self._counts: dict[Request, int] = {}
         self._holders: dict[Request, int] = {}
+        self._nodes: dict[Request, frozenset[str]] = {}
         if not ledger.starts or ledger.starts[0] >= now:
             return
         for request, future_starts in ledger.by_request.items():
-            count = sum(item.start_at < now and not item.provisional for item in future_starts)
+            late = [item for item in future_starts if item.start_at < now and not item.provisional]
+            count = len(late)
             if count:
                 self._counts[request] = count
+                self._nodes[request] = frozenset(name for item in late for name in item.allocation.names)
                 self._holders[request] = future_starts[0].holder
 
     def has(self, record: JobRecord) -> bool:
         """Whether a job with a request of this one's should have started by now."""
         return bool(self._counts) and any(self._counts.get(shape.request) for _key, shape in record.entries)
+
+    def nodes(self, record: JobRecord) -> frozenset[str]:
+        """Where a job with a request of this one's should have started by now."""
+        if not self.has(record):
+            return frozenset()
+        requests = (shape.request for _key, shape in record.entries)
+        names = (self._nodes[request] for request in requests if self._counts.get(request))
+        # Of a job that had to be planned anew its record still tells where it was to start.
+        return frozenset(record.expected_nodes).union(*names)
 
     def holder(self, request: Request) -> int | None:
         """The job that had been given the first overdue start of the request; None if there is none."""

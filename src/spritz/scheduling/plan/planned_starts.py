@@ -25,11 +25,12 @@ from spritz.scheduling.view.reservations import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeGuard
 
     from spritz.model.resources import Allocation
     from spritz.notation.licenses import Needs
     from spritz.scheduling.view.parameters import Parameters
-    from spritz.scheduling.view.profile import Floats, Profile
+    from spritz.scheduling.view.profile import Floats, FutureHold, Profile
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
@@ -121,11 +122,11 @@ class PlannedStarts:
         `any_age`, or on nodes where this job should have started by now).
         """
         self.before_reading()
-        late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
+        late = self.overdue.nodes(record)
         clashing: list[FutureStart] = []
         # The job's planned starts in any of its partitions are no obstacle: `redeem` drops them when it starts.
         own_starts = self.of_jobs(record)
-        view = self.view(request)
+        view, uid = self.view(request), record.spec.uid
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
             holds_on_node = [
@@ -135,17 +136,21 @@ class PlannedStarts:
             # Planned starts name CPUs, but most of them would take any (`flexible`). Comparing masks alone would refuse
             # a job on CPUs 0-3 because a planned start names CPUs 0-3, although CPUs 4-7 are free for it; so the node
             # is asked whether enough remains, whichever CPUs they are.
-            crowded = (
-                bool(holds_on_node)
-                and view.is_flexible(index)
-                and not fits(view.row_at(index, None, ends_at, own_starts), part, record.spec.uid, flexible=True)
-            )
-            for hold, holder in holds_on_node:
-                if hold in clashing or not (crowded or clash(holder, part)):
+            is_late = any_age or part.node in late
+            if holds_on_node and view.is_flexible(index):
+                if fits(view.row_at(index, None, ends_at, own_starts), part, uid, flexible=True):
                     continue
-                if not isinstance(hold, FutureStart) or not self._yields(
-                    hold, record, key, any_age=any_age or part.node in late
-                ):
+                # Planned starts that it must not break may leave enough beside them once the others are dropped.
+                weaker = [hold for hold, _ in holds_on_node if self._gives_way(hold, record, key, any_age=is_late)]
+                left = view.row_at(index, None, ends_at, [*own_starts, *weaker])
+                if len(weaker) < len(holds_on_node) and not fits(left, part, uid, flexible=True):
+                    return None
+                clashing += [hold for hold in weaker if hold not in clashing]
+                continue
+            for hold, holder in holds_on_node:
+                if hold in clashing or not clash(holder, part):
+                    continue
+                if not self._gives_way(hold, record, key, any_age=is_late):
                     return None
                 clashing.append(hold)
         return None if self._is_reserved(view, allocation.kept or (), ends_at) else clashing
@@ -163,6 +168,10 @@ class PlannedStarts:
         """The planned starts of these jobs, in any of their partitions."""
         shapes = [shape for record in records for _key, shape in record.entries]
         return [future_start for shape in shapes for future_start in self.ledger.of(shape.request)[:1]]
+
+    def _gives_way(self, hold: FutureHold, record: JobRecord, key: Rank, *, any_age: bool) -> TypeGuard[FutureStart]:
+        """Whether the job may break this, which is no reservation."""
+        return isinstance(hold, FutureStart) and self._yields(hold, record, key, any_age=any_age)
 
     def _yields(self, future_start: FutureStart, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
         shape = self._snapshot.queue.shapes.get(future_start.request)
