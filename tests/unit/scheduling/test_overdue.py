@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spritz.model.preemption import PreemptionPolicy
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 POLICIES = [(), (("bf_policy", "easy"),), (("bf_predict", ""),), (("bf_predict", "slowdown"),)]
@@ -76,6 +77,27 @@ def test_a_job_on_other_nodes_is_not_made_late() -> None:
     site.end(other)
     assert list(site.cycle(100)) == [named]
     site.end(late)
+    assert list(site.cycle(100)) == [first]
+
+
+@pytest.mark.parametrize("quick", [None, 100])
+def test_with_preemption_too_nobody_overtakes_while_a_job_leaves(quick: int | None) -> None:
+    """A job may then wait for those that are leaving, victims or not, which must not cost it its planned start."""
+    nodes = [node("n1", 4)]
+    homes = [partition(name, nodes, default=name == "p", priority_tier=tier) for name, tier in (("p", 9), ("q", 5))]
+    site = Site(nodes, homes, replace(SETTINGS, preemption=PreemptionPolicy(type="partition_prio", mode=("REQUEUE",))))
+    late = site.submit(spec(4, time_limit_minutes=10, partitions=("p",)))
+    site.cycle()
+    first = site.submit(spec(4, time_limit_minutes=1, partitions=("p",)))
+    site.submit(spec(2, time_limit_minutes=30, partitions=("q",)))
+    site.cycle()
+    site.now += 600
+    site.end(late, completing=("n1",))
+    assert not site.cycle(quick)
+    site.now += 1
+    assert not site.cycle()
+    site.now += 10
+    site.gone(late, "n1")
     assert list(site.cycle(100)) == [first]
 
 

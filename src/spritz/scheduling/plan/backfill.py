@@ -129,6 +129,23 @@ class Backfill:
             self.passed_over = position + tasks < len(shape.keys) if head else planned_count < len(shape.keys)
         return False
 
+    def promised(
+        self, record: JobRecord, request: Request, allocation: Allocation
+    ) -> list[tuple[JobRecord, FutureStart]]:
+        """The planned starts that a job has in the next cycles if it takes these resources as soon as others, which are
+        about to leave, have left: in a full cycle one for now.
+
+        They may leave late. Without a planned start that is overdue by then, the job would have to wait for jobs of
+        lower rank whose planned starts were made on the assumption that it runs already.
+        """
+        if not self._full:
+            return [(record, future_start) for future_start in self.planned.of_jobs(record)]
+        ledger, now = self.planned.ledger, self._snapshot.now
+        future_start = ledger.make(self.planned.profile(), request, now, allocation, uid=record.spec.uid)
+        future_start.queued = self._snapshot.queue.count
+        future_start.freed = self._snapshot.partition_freed.get(request.partition, 0)
+        return [(record, future_start)]
+
     def pass_over(self, count: int) -> None:
         """Note that `count` waiting jobs are not considered in this cycle."""
         self.passed_over = self.passed_over or count > len(self.planned.ledger)

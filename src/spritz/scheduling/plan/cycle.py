@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.plan.gangs import Gang
     from spritz.scheduling.plan.start_now import Start
     from spritz.scheduling.view.nodes import Holder
+    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.records import Entry, JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -214,6 +215,8 @@ class Cycle:
         self.preemptions: list[PlannedPreemption] = []
         self.power_up = PowerUpBudget(snapshot.powered)
         self._taken = 0
+        #: planned starts of jobs whose resources are kept until their victims have left
+        self._promised: list[tuple[JobRecord, FutureStart]] = []
         #: masks of array tasks whose resources are kept until their victims have left, by record id
         self._kept_tasks: dict[int, int] = {}
         self._check_planned()
@@ -444,6 +447,7 @@ class Cycle:
 
     def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
         """Keep these resources, which victims still hold, from the jobs behind this one."""
+        self._promised += self.backfill.promised(record, request, allocation)
         self._take(record, request, (allocation, None))
         self.notes.job(record, Verdict(Reason.RESOURCES))
 
@@ -589,6 +593,10 @@ class Cycle:
         complete = self.complete
         self.findings.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.backfill.write_notes(self.notes, self.started)
+        for record, future_start in self._promised:
+            # Not before: in this cycle the resources are taken on the table.
+            self.planned.keep(future_start)
+            self.notes.expected(record, future_start.start_at, future_start.allocation.names)
         if self.full and self.backfill.due(self.started):
             self.look_again_at = self.snapshot.now
         plan = Plan(
