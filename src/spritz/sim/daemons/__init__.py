@@ -20,7 +20,7 @@ Map
 `triggers`     strigger, and which of their programs ran
 `users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
                scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; a day of them:
-               `workload`, `habits`
+               `workload`, `habits`; an hour without faults: `after_hours`
 `final`        what users are shown in the end; `judge`: the checks of a run
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read

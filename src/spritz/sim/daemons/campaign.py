@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import faults, habits, inquiries, triggers, workload
+from spritz.sim.daemons import after_hours, faults, habits, inquiries, triggers, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -40,6 +40,7 @@ _WALL_TIMES = 10
 DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [
     workload.draw,
     habits.draw,
+    after_hours.draw,
     inquiries.draw,
     triggers.draw,
     faults.draw,

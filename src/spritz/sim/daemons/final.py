@@ -17,6 +17,7 @@ from spritz.model.states import JobState
 from spritz.sim.daemons.accounting.client import Behind
 from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz.sim.daemons.history import Injected, Operation, Outcome
+from spritz.sim.daemons.machine import child_seconds_max
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +101,7 @@ def rules_of(users: Users) -> Rules:
         limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
         plan_seconds=90.0,  # a pass, the pause after it, and bf_interval: half a minute each
+        pass_seconds=child_seconds_max(users.world),
         suspends="SUSPEND" in scale.preemption,
         kill_wait_seconds=20.0,  # the longest that administrators set
         min_job_age_seconds=scale.remembered_seconds if is_forgetful else _FOR_EVER_SECONDS,

@@ -261,6 +261,80 @@ def reserved_by_number(habit: Habit) -> None:
         habit.act("unreserve", "root", name=name)
 
 
+def stale_plans(habit: Habit) -> None:
+    """Small jobs behind large ones that cannot start yet, so that mostly full passes start them. Before such a plan is
+    carried out, users and administrators change their minds, and jobs of a higher tier come and go.
+    """
+    random, nodes = habit.random, habit.scale.nodes
+    habit.submit(habit.job(0, seconds=habit.some(200.0, 900.0), cpus_per_task=2, partition="main"))
+    habit.at += habit.some(0.5, 5.0)
+    for place, cpus in enumerate(random.sample((5, 6, 7, 8), 3)):
+        wide = habit.job(
+            1 + place, seconds=20.0, time_limit_minutes=5, nodes_min=nodes, tasks=nodes, cpus_per_task=cpus
+        )
+        habit.submit(wide)
+    for place in range(4, random.randint(10, 16)):
+        size = {"cpus_per_task": random.choice((1, 1, 2, 8)), "gpus": random.choice((0, 0, 1, 3))}
+        size |= {
+            "memory_mib_per_node": random.choice((500, 5000, 10_000)),
+            "time_limit_minutes": random.choice((1, 2, 5)),
+        }
+        high = random.random() < 0.3
+        seconds = habit.some(1.0, 15.0) if high else habit.some(2.0, 60.0)
+        habit.submit(habit.job(place, seconds=seconds, partition="high" if high else "main", **size))
+        at = habit.at
+        habit.at += random.uniform(0.5, 40.0)
+        _changes_its_mind(habit, place)
+        habit.at = at + habit.some(0.1, 10.0)
+
+
+def _changes_its_mind(habit: Habit, place: int) -> None:
+    """Something after which the job may not start, or not there."""
+    random, target = habit.random, {"tag": f"h{habit.number}x{place}"}
+    nodes = [f"n{number}" for number in range(1, habit.scale.nodes + 1)]
+    match random.choice(("hold", "hold", "cancel", "drain", "reserve", "reserve", "update", "")):
+        case "hold":
+            habit.act("hold", by_user=True, **target)
+            habit.at += habit.some(30.0, 300.0)
+            habit.act("release", **target)
+        case "cancel":
+            habit.act("cancel", **target)
+        case "drain":
+            habit.act("set_node", "root", nodes=nodes, state="DRAIN")
+            habit.at += habit.some(10.0, 60.0)
+            habit.act("set_node", "root", nodes=nodes, state="RESUME")
+        case "reserve":
+            time = {"start_at": float(int(EPOCH + habit.at + habit.some(40.0, 250.0))), "duration_seconds": 60.0}
+            for node in nodes:
+                name = f"r{habit.number}x{place}{node}"
+                habit.act("reserve", "root", name=name, users=["root"], nodes=[node], **time)
+        case "update":
+            later = {"begin_at": float(int(EPOCH + habit.at + habit.some(30.0, 300.0)))}
+            habit.act("update", changes=random.choice((later, {"partitions": ["shared"]})), **target)
+
+
+def crowding(habit: Habit) -> None:
+    """Short jobs on one node, more than its memory or its GPUs are enough for: while a pass plans a start, some end,
+    and others that come first take their place, on other CPUs or on shared ones.
+    """
+    random, others = habit.random, habit.scale.nodes - 1
+    if others:
+        wide = habit.job(0, seconds=200.0, nodes_min=others, tasks=others, cpus_per_task=8, partition="main")
+        habit.submit(wide)
+        habit.at += habit.some(5.0, 40.0)
+    name, counts = random.choice((("memory_mib_per_node", (5000, 9000, 9000, 12_000)), ("gpus", (1, 1, 2, 2, 3))))
+    shares = random.random() < 0.6
+    for place in range(1, random.randint(14, 24)):
+        size: dict[str, Any] = {"cpus_per_task": random.choice((1, 1, 2)), name: random.choice(counts)}
+        comes_first, seconds = random.random() < 0.4, habit.some(2.0, 20.0)
+        if shares:
+            size |= {"partition": "shared", "shares": True, "nice": 0 if comes_first else 1000}
+        else:
+            size["partition"] = "high" if comes_first else "main"
+        habit.submit(habit.job(place, seconds=seconds, **size))
+        habit.at += habit.some(0.2, 10.0)
+
+
 def following(habit: Habit) -> None:
     """A program that follows the cluster, and is slow."""
     habit.at *= 0.5
@@ -349,12 +423,18 @@ HABITS: tuple[Callable[[Habit], None], ...] = (
 ACCOUNTING_HABITS, ACCOUNTING_HABITS_RARE = (moved_together, thinned_array, evening), (few_at_a_time,)
 
 
+#: Where plans are stale when they are carried out.
+_OVERTAKEN = [stale_plans, stale_plans, crowding, crowding]
+
+
 def draw(random: Random, scale: Scale) -> list[Action]:
     """Some of them; with `scale.every_kind` each."""
     count = len(HABITS) if scale.every_kind else min(len(HABITS), 1 + scale.jobs // _JOBS_OF_HABIT)
     chosen = list(HABITS) if scale.every_kind else random.sample(HABITS, count)
     if scale.jobs < _JOBS_OF_HABIT:
         return []
+    if scale.slow_passes:
+        chosen += _OVERTAKEN
     if "standby" in scale.parts:
         chosen += [handover] * _HANDOVERS
     if "accounting" in scale.parts:

@@ -80,7 +80,7 @@ class Began(Struct, kw_only=True):
     #: GRES instances of the job on the node: ("gpu", index)
     gres: frozenset[tuple[str, int]]
     memory_mib: int
-    #: whether others may use the same CPUs and memory by agreement (OverSubscribe), or it overlaps its job's steps
+    #: whether others may use the same CPUs by agreement (OverSubscribe), or it overlaps its job's steps
     shares: bool
     #: of the script as it was launched; "" for a step
     script: str

@@ -257,9 +257,13 @@ class Child:
 _CHILD_SECONDS_MAX = 0.5, 5.0, 30.0
 
 
+def child_seconds_max(world: World) -> float:
+    """Most seconds that the work of a child takes in this run."""
+    return world.child_seconds_max or Random(f"{world.seed} children").choice(_CHILD_SECONDS_MAX)
+
+
 def _child_seconds(world: World) -> float:
-    most = Random(f"{world.seed} children").choice(_CHILD_SECONDS_MAX)
-    return world.random("children").uniform(0.001, most)
+    return world.random("children").uniform(0.001, child_seconds_max(world))
 
 
 #: where a child's thread waits

@@ -53,6 +53,10 @@ class Scale(Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = field(default_factory=dict)
     #: lines of gres.conf before the GPUs of the nodes
     gres: str = ""
+    #: the controller has much to do: most starts were planned by full passes, long before
+    slow_passes: bool = False
+    #: a calm hour follows (`after_hours`)
+    after_hours: bool = False
     #: parts of the cluster that run: "accounting", "standby"
     parts: frozenset[str] = frozenset()
 
@@ -110,4 +114,6 @@ def _drawn(random: Random) -> Scale:
         faults=random.choice((6, 12, 20, 40)),
         unusual=random.choice((0.7, 1.0, 2.0, 3.0)),
         preemption=random.choice(("REQUEUE", "REQUEUE", "CANCEL", "SUSPEND,GANG")),
+        slow_passes=random.random() < 0.25,
+        after_hours=random.random() < 0.25,
     )

@@ -68,6 +68,13 @@ HIGH_NODES_MAX = 2
 #: of this size by default.
 _PASSES = "", "", ",default_queue_depth=1", ",default_queue_depth=1", ",default_queue_depth=3", ",defer"
 
+#: With `Scale.slow_passes`: full passes follow each other, and quick ones are rare.
+_RARE_QUICK = "5000000,default_queue_depth=1", "30000000"
+_SLOW_PASSES = tuple(f",defer,bf_interval=1,sched_min_interval={rest}" for rest in _RARE_QUICK)
+
+#: With `Scale.slow_passes`: most seconds of a full pass
+_SLOW_PASS_SECONDS = 30.0
+
 #: most nodes that are added to those of slurm.conf
 _SPARE_NODES = 4
 
@@ -88,6 +95,8 @@ class Site:
         self.login = world.host("login", "10.0.2.1")
         #: keys of slurm.conf that an administrator has changed
         self.settings: dict[str, str] = dict(scale.settings)
+        if scale.slow_passes:
+            world.child_seconds_max = _SLOW_PASS_SECONDS
         self.conf: Path = world.root / "slurm.conf"
         random = world.random("site")
         #: programs that run before and after jobs
@@ -158,7 +167,7 @@ class Site:
             _CONF.format(
                 controllers=controllers,
                 controller=self.controllers[0].name,
-                passes=Random(f"{self.world.seed} passes").choice(_PASSES),
+                passes=Random(f"{self.world.seed} passes").choice(_SLOW_PASSES if scale.slow_passes else _PASSES),
                 root=self.world.root,
                 nodes=len(self.nodes),
                 tiers=TIERS,

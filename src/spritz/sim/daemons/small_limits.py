@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import channel
-from spritz.controller import blobs, images, journal_postgresql, journal_reader
+from spritz.controller import blobs, images, journal_postgresql, journal_reader, scheduler
 from spritz.controller.api import deferred, jobs, row_cache
 from spritz.core import timers
 
@@ -38,6 +38,7 @@ _LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (journal_reader, "EVENTS_GROUPS", (3,)),
     (row_cache, "ROWS_MAX", (10,)),
     (timers, "SUPERSEDED_MAX", (0, 4)),
+    (scheduler, "QUICK_PLACEMENTS", (1, 3)),
 )
 
 #: Chance that a run has small limits at all, and of each limit then.

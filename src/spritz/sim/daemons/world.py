@@ -100,6 +100,8 @@ class World:
         self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
         self.violations: list[tuple[str, float, str]] = []
+        #: most seconds that the work of a child takes; 0.0: as the seed says
+        self.child_seconds_max = 0.0
         #: what is counted in its present second (`rates`), and what was too often in one
         self.rates: dict[str, tuple[int, int]] = {}
         self.too_often: set[str] = set()

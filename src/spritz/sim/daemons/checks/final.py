@@ -74,6 +74,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     order_seconds: float = 10.0
     #: how old planned starts may be that are shown: a full pass knows nothing of what has happened since it began
     plan_seconds: float = 0.0
+    #: how long a full pass may take
+    pass_seconds: float = 0.0
     #: after a fault until all orders and reports that it delayed have been carried out
     recovery_seconds: float = 180.0
     #: after an order of a newer term was accepted anywhere until no node may accept one of an older term; None: not

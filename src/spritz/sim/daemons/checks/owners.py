@@ -114,10 +114,10 @@ def _was_suspended_by_a_user(story: Story, run: Run, at: float) -> bool:
 
 
 def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
-    """The sum of all jobs' memory is not more than the node has."""
+    """The sum of all jobs' memory is not more than the node has: also that of jobs that share their CPUs."""
     node = run.began.node
     most = next((shape.memory_mib for shape in story.final.rules.nodes if shape.name == node), 0)
-    held = {_life(other): other.began.memory_mib for other in here if not other.began.shares}
+    held = {_life(other): other.began.memory_mib for other in here}
     if most and sum(held.values()) > most:
         parts = ", ".join(f"job {job_id}: {mib}" for (job_id, _life), mib in sorted(held.items()))
         text = f"memory of {node} at {clock(run.began.at)}: {sum(held.values())} MiB of {most} MiB ({parts})"

@@ -9,6 +9,11 @@ Read more widely here, so that nothing correct is reported:
 - a job outranks it too if it is released, queued again, moved up, or becomes eligible only after the promise;
 - a node that is drained, deleted or reserved has failed for this purpose;
 - a job that is suspended runs that much longer, which raises its limit;
+- a start that was promised while a full pass was under way may be as late as that took: the jobs before it start when
+  its plan is carried out;
+- a job that outranks it, and itself begins (or is promised to) earlier than it was, may have taken its place: resources
+  were freed early, and no job waits for those behind it;
+- where a job before it ran into its time limit, and so left late, one that outranks it may have come between;
 - a new configuration may change everything that a restart may.
 
 Source: docs/explanation/scheduling.md, Backfill and planned starts.
@@ -78,14 +83,21 @@ def promises(story: Story) -> Iterator[Violation]:
 def _slack(story: Story, promise: Promise) -> float:
     """How much later it may be: once more for each job before it that ran into its time limit, and had to be killed."""
     rules = story.final.rules
-    timeouts = sum(
+    orders = (1 + _overruns(story, promise)) * (rules.kill_wait_seconds + rules.order_seconds)
+    return orders + rules.pass_seconds + story.final.clock_error_seconds
+
+
+def _overruns(story: Story, promise: Promise) -> int:
+    """How many jobs ran into their time limit between the promise and its time."""
+    return sum(
         1
         for life in story.lives.values()
         if life.reported is not None
         and life.reported.state == "TIMEOUT"
-        and promise.reading.called_at <= life.reported.ended_at <= promise.start_at + rules.kill_wait_seconds
+        and promise.reading.called_at
+        <= life.reported.ended_at
+        <= promise.start_at + story.final.rules.kill_wait_seconds
     )
-    return (1 + timeouts) * (rules.kill_wait_seconds + rules.order_seconds) + story.final.clock_error_seconds
 
 
 def _put_off(story: Story) -> Iterator[Violation]:
@@ -139,6 +151,7 @@ def _excused(story: Story, promise: Promise, until: float) -> bool:
     return (
         any(_moves(story, promise, operation) for operation in between)
         or _becomes_eligible(story, promise, since, until)
+        or _moves_up(story, promise, until)
         or _fails(story, since, until)
         or (story.final.rules.suspends and _suspends(story, since, until))
         or _controllers(story, since) != _controllers(story, until)
@@ -198,16 +211,49 @@ def outranks(story: Story, other: Operation, subject: Subject) -> bool:
 
 
 def _becomes_eligible(story: Story, promise: Promise, since: float, until: float) -> bool:
-    """Whether a job began that outranks it, and may have become eligible only after the promise."""
+    """Whether a job began that outranks it, and may have become eligible only after the promise; or before, but after
+    the pass that made it, whose plan stays as it is until its time has passed.
+    """
     for life in story.lives.values():
         submission = story.submissions.get(life.subject[0])
-        if submission is None or not since < life.began_at <= until or life.subject[0] == promise.subject[0]:
+        again = bool(life.life) and life.began_at <= since and life.ended_at > promise.start_at
+        if submission is None or not (again or since < life.began_at <= until):
+            continue
+        if life.subject[0] == promise.subject[0]:
             continue
         wanted: Wanted = submission.wanted
         late = wanted.begin_at > since or wanted.dependencies or wanted.array_limit or wanted.licenses or life.life
         if (late or wanted.reservation) and outranks(story, submission, promise.subject):
             return True
     return False
+
+
+def _moves_up(story: Story, promise: Promise, until: float) -> bool:
+    """Whether a job that outranks it begins earlier than it was to, or at all after a job that left late."""
+    called_at, late = promise.reading.called_at, _overruns(story, promise)
+    outranking = {
+        leader
+        for leader, submission in story.submissions.items()
+        if leader != promise.subject[0] and outranks(story, submission, promise.subject)
+    }
+    earliest: dict[int, float] = {}
+    for life in story.lives.values():
+        if life.subject[0] in outranking and called_at < life.began_at <= until:
+            if late and life.began_at > promise.start_at:
+                return True
+            earliest[life.job_id] = min(earliest.get(life.job_id, inf), life.began_at)
+    for reading in story.entries:
+        if (
+            isinstance(reading, Reading)
+            and reading.kind == "expected_starts"
+            and called_at < reading.called_at <= until
+        ):
+            for job_id, start_at, *_ in reading.rows or ():
+                earliest[job_id] = min(earliest.get(job_id, inf), start_at)
+    return any(
+        earliest.get(job_id, inf) < start_at - 1.0 and story.subject(job_id)[0] in outranking
+        for job_id, start_at, *_ in promise.reading.rows
+    )
 
 
 def _suspends(story: Story, since: float, until: float) -> bool:
