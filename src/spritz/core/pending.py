@@ -73,10 +73,10 @@ def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
 
 
 def _step_effects(step: Step, node: str | None) -> list[Effect]:
-    effects: list[Effect] = [launch(step, name) for name in step.unstarted_nodes if node is None or name == node]
     if step.cancelled:
-        effects += [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
-    return effects
+        # Where its launch has not arrived it never runs.
+        return [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
+    return [launch(step, name) for name in step.unstarted_nodes if node is None or name == node]
 
 
 def launch_prolog(job: Job, node: str) -> Effect:

@@ -308,9 +308,12 @@ class Machine:
             waiting = [queued for queued in entry.queued if _key(queued) == key]
             if waiting:
                 entry.queued.remove(waiting[0])
+                self._remember_end(key)
                 return [self._never_ran(key, "cancelled before it could start")]
         if key in self._ended and not self._ended[key]:
             return []  # its report is under way
+        # Its launch may still come: from a node that could not pass it on for a while.
+        self._remember_end(key)
         return [self._never_ran(key, "no such step on this node")]
 
     def _never_ran(self, key: StepKey, why: str) -> Send:
@@ -335,6 +338,8 @@ class Machine:
             # A job that was never here needs its Epilog all the same, because its allocation included this node;
             # without an Epilog, or after it, the answer is that the job has gone, however often it is asked for.
             if life in self._gone or not self.has_epilog:
+                # Its launch may still come, as that of a step. Of a job that waits again only its end is known here.
+                self._remember_gone(life, message.job.started_at or message.at)
                 return [self._job_gone(life)]
             entry = self._jobs[life] = _JobHere(message.job)
         entry.over = True
@@ -554,7 +559,10 @@ class Machine:
         return Send(JobGone(node=self.node, job_id=life[0], restart_count=life[1]))
 
     def _forget(self, life: Life) -> None:
-        self._gone[life] = self._jobs.pop(life).job.started_at
+        self._remember_gone(life, self._jobs.pop(life).job.started_at)
+
+    def _remember_gone(self, life: Life, started_at: float) -> None:
+        self._gone.setdefault(life, started_at)
         while len(self._gone) > REMEMBERED_MAX:
             del self._gone[next(iter(self._gone))]
 

@@ -37,10 +37,12 @@ FAULTS = (
         needs=("srun",),
         file=_PENDING,
         old="""\
-    if step.cancelled:
-        effects += [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
+        # Where its launch has not arrived it never runs.
+        return [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
 """,
-        new="",
+        new="""\
+        return []
+""",
         why="A cancelled step whose node was cut off at that moment is never ended there.",
     ),
     Planted(

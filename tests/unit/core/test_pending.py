@@ -117,3 +117,14 @@ def test_a_job_that_never_stood_still_is_not_told_to_go_on() -> None:
     world = Watched(SETTINGS)
     world.run()
     assert world.machine.pending_effects("n1") == []
+
+
+def test_a_step_that_was_ended_before_it_was_launched_is_only_ended() -> None:
+    world = Watched(SETTINGS)
+    job_id = world.run()
+    step = world.step(job_id)
+    world.ok(SignalStep(job_id=job_id, step_id=step.step_id, terminate=True), ALICE)
+    found = [
+        effect for effect in world.machine.pending_effects("n1") if getattr(effect, "step_id", None) == step.step_id
+    ]
+    assert [type(effect) for effect in found] == [core_effects.TerminateStepOn]

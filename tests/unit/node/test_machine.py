@@ -457,15 +457,38 @@ def test_a_launch_of_an_earlier_run_starts_nothing_however_late_it_comes() -> No
         assert done(machine.handle(launch_at(started_at), 1)) == []
 
 
-def test_a_job_that_was_terminated_before_its_launch_came_is_not_started_by_it() -> None:
+@pytest.mark.parametrize("epilog", [True, False])
+def test_a_job_that_was_terminated_before_its_launch_came_is_not_started_by_it(epilog: bool) -> None:
     """By then the job may have been requeued: its record has no start, or a later one."""
     for started_at in (0.0, 300.0):
-        machine = Machine("n1", epilog=True)
+        machine = Machine("n1", epilog=epilog)
         over = structs.replace(JOB, started_at=started_at)
-        machine.handle(structs.replace(terminate(), job=over), 1)
+        machine.handle(structs.replace(terminate(), job=over, at=200.0), 1)
         machine.epilog_ended(over, ok=True)
         found = machine.handle(launch_at(100.0), 1)
         assert isinstance(found, Rejection)
+
+
+def test_the_number_of_a_terminated_job_may_be_given_again_by_a_restored_controller() -> None:
+    machine = Machine("n1")
+    machine.handle(structs.replace(terminate(), at=200.0), 1)
+    assert only(done(machine.handle(launch_at(300.0, term=2), 2)), actions.StartSupervisor).key == BATCH
+
+
+@pytest.mark.parametrize("prolog", [True, False])
+def test_a_step_that_was_terminated_before_its_launch_came_is_not_started_by_it(prolog: bool) -> None:
+    """Another node was to pass it on, and could not for a while. Or it came twice, and waited for the Prolog."""
+    machine = Machine("n1", prolog=prolog)
+    if prolog:
+        machine.handle(launch_step(3), 1)
+    (report,) = reports(machine.handle(TerminateStep(term=1, node="n1", job_id=5, restart_count=0, step_id=3), 1))
+    assert isinstance(report, StepFinished)
+    assert machine.handle(launch_step(3), 1) == []
+    machine.acknowledged(report)
+    assert machine.handle(launch_step(3), 1) == []
+    assert machine.running == ()
+    assert [type(one) for one in done(machine.prolog_ended(JOB, ok=True, error="", now=1.0))] == []
+    assert only(done(machine.handle(launch_step(4), 1)), actions.StartSupervisor).key == RunningStep(5, 0, 4)
 
 
 def test_the_highest_number_that_was_here_is_remembered() -> None:
