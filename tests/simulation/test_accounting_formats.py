@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from spritz.accounting import store
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model import stored
@@ -22,7 +24,8 @@ def test_events_wait_in_the_journal_until_slurmdbd_is_upgraded(tmp_path: Path, m
 
     async def run() -> None:
         with monkeypatch.context() as older:
-            older.setattr(stored, "FORMAT", stored.FORMAT - 1)  # what slurmdbd reads; the outbox has its own number
+            # What slurmdbd reads; the outbox has the real one.
+            older.setattr(store, "stored", SimpleNamespace(FORMAT=stored.FORMAT - 1, encode=stored.encode))
             daemon = await world._started()
             async with Supervisor(lambda name, error: None) as tasks:
                 outbox, _ = world._outbox(tasks)
