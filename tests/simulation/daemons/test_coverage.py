@@ -14,7 +14,7 @@ FAULTS_APART = {"bit flip": "after it few rules are judged; test_disk has every 
 MESSAGES_APART: dict[str, str] = {
     f"{daemon} {kind}": reason
     for daemon, reason, kinds in (
-        ("slurmctld", "no federation is simulated", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
+        ("slurmctld", "the scenario of a federation has these", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
         ("slurmctld", "nodes save no power", "SetPowerException"),
         ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
         ("slurmctld", "no crontabs of users, no tokens", "UpdateCrontab UseToken"),
@@ -38,7 +38,7 @@ MESSAGES_APART: dict[str, str] = {
             "ClearStatistics GetCallStatistics GetDatabaseConfiguration Ping Statistics",
         ),
         ("slurmdbd", "an injector restarts it", "ReconfigureDatabase ShutdownDatabase"),
-        ("slurmdbd", "no federation, no tokens", "PassToCluster MakeToken UseToken"),
+        ("slurmdbd", "the scenario of a federation has it; no tokens", "PassToCluster MakeToken UseToken"),
     )
     for kind in kinds.split()
 }
