@@ -37,6 +37,8 @@ class _Evening:
         self.random = random
         self.scale = scale
         self.at = scale.busy_seconds + random.uniform(*_BEGINS_SECONDS)
+        #: some jobs run into their time limits
+        self.overrun = random.random() < 0.3
         self.actions: list[Action] = []
 
     def draw(self) -> list[Action]:
@@ -62,10 +64,9 @@ class _Evening:
     def _submit(self, minutes: int, nodes: int, cpus: int) -> None:
         random, user, tag = self.random, self.random.choice(PEOPLE), f"e{len(self.actions)}"
         limit = minutes * 60.0
-        seconds = random.choice(
-            (limit * random.uniform(0.1, 0.9), limit - self._some(0.2, 5.0), limit - self._some(0.2, 5.0), 2 * limit)
-        )
-        stays = random.random() < 0.3
+        long = 2 * limit if self.overrun else limit - self._some(0.2, 5.0)
+        seconds = random.choice((limit * random.uniform(0.1, 0.9), limit - self._some(0.2, 5.0), long))
+        stays = self.overrun and random.random() < 0.3
         wanted = NewJob(
             tag=tag,
             script=script_of(tag, round(seconds, 3), ignores_term=stays),

@@ -13,7 +13,7 @@ Read more widely here, so that nothing correct is reported:
   its plan is carried out;
 - a job that outranks it, and itself begins (or is promised to) earlier than it was, may have taken its place: resources
   were freed early, and no job waits for those behind it;
-- where a job before it ran into its time limit, and so left late, one that outranks it may have come between;
+- where a job ran into its time limit, and so left late, nothing is said: who comes first then is not what is checked;
 - a new configuration may change everything that a restart may.
 
 Source: docs/explanation/scheduling.md, Backfill and planned starts.
@@ -67,7 +67,7 @@ def promises(story: Story) -> Iterator[Violation]:
         if promise.subject in broken:
             continue
         started_at = _started_at(story, promise)
-        latest = promise.start_at + _slack(story, promise)
+        latest = promise.start_at + _slack(story)
         if started_at <= latest or _excused(story, promise, latest):
             continue
         broken.add(promise.subject)
@@ -80,23 +80,17 @@ def promises(story: Story) -> Iterator[Violation]:
         yield Violation(rule="7.promise", at=promise.start_at, text=text, entries=(promise.reading,))
 
 
-def _slack(story: Story, promise: Promise) -> float:
-    """How much later it may be: once more for each job before it that ran into its time limit, and had to be killed."""
+def _slack(story: Story) -> float:
+    """How much later it may be."""
     rules = story.final.rules
-    orders = (1 + _overruns(story, promise)) * (rules.kill_wait_seconds + rules.order_seconds)
-    return orders + rules.pass_seconds + story.final.clock_error_seconds
+    return rules.kill_wait_seconds + rules.order_seconds + rules.pass_seconds + story.final.clock_error_seconds
 
 
-def _overruns(story: Story, promise: Promise) -> int:
-    """How many jobs ran into their time limit between the promise and its time."""
-    return sum(
-        1
+def _overruns(story: Story, since: float, until: float) -> bool:
+    """Whether a job ran into its time limit, and had to be killed."""
+    return any(
+        life.reported is not None and life.reported.state == "TIMEOUT" and since <= life.reported.ended_at <= until
         for life in story.lives.values()
-        if life.reported is not None
-        and life.reported.state == "TIMEOUT"
-        and promise.reading.called_at
-        <= life.reported.ended_at
-        <= promise.start_at + story.final.rules.kill_wait_seconds
     )
 
 
@@ -105,7 +99,7 @@ def _put_off(story: Story) -> Iterator[Violation]:
     before: dict[Subject, Promise] = {}
     for promise in _promises(story):
         first = before.setdefault(promise.subject, promise)
-        latest = first.start_at + _slack(story, first)
+        latest = first.start_at + _slack(story)
         if promise.start_at <= latest:
             if promise.start_at <= first.start_at:
                 before[promise.subject] = promise
@@ -151,6 +145,7 @@ def _excused(story: Story, promise: Promise, until: float) -> bool:
     return (
         any(_moves(story, promise, operation) for operation in between)
         or _becomes_eligible(story, promise, since, until)
+        or _overruns(story, since, until)
         or _moves_up(story, promise, until)
         or _fails(story, since, until)
         or (story.final.rules.suspends and _suspends(story, since, until))
@@ -229,8 +224,8 @@ def _becomes_eligible(story: Story, promise: Promise, since: float, until: float
 
 
 def _moves_up(story: Story, promise: Promise, until: float) -> bool:
-    """Whether a job that outranks it begins earlier than it was to, or at all after a job that left late."""
-    called_at, late = promise.reading.called_at, _overruns(story, promise)
+    """Whether a job that outranks it begins earlier than it was to."""
+    called_at = promise.reading.called_at
     outranking = {
         leader
         for leader, submission in story.submissions.items()
@@ -239,8 +234,6 @@ def _moves_up(story: Story, promise: Promise, until: float) -> bool:
     earliest: dict[int, float] = {}
     for life in story.lives.values():
         if life.subject[0] in outranking and called_at < life.began_at <= until:
-            if late and life.began_at > promise.start_at:
-                return True
             earliest[life.job_id] = min(earliest.get(life.job_id, inf), life.began_at)
     for reading in story.entries:
         if (
