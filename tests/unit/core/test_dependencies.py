@@ -53,6 +53,18 @@ def test_a_held_job_that_waited_in_vain_is_heard_of_when_it_is_released(world: W
     world.check()
 
 
+def test_components_that_wait_in_vain_end_together_at_their_release(world: World) -> None:
+    failed = world.submit()
+    item = Dependency(kind="afterok", job_id=failed)
+    spec = {"hold": True, "dependencies": (item,), "kill_on_invalid_dependency": True}
+    assert world.submit_het(spec, spec).rejection is None
+    first = world.state.next_job_id - 2
+    world.cancel(failed)
+    world.ok(ReleaseJob(target=JobTarget(first)))
+    assert [world.job(first + place).state for place in range(2)] == [JobState.CANCELLED] * 2
+    world.check()
+
+
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_tasks_cancelled_for_their_counterparts_are_heard_of(world: World, cancelled: bool) -> None:
     first = world.submit(array="0-1")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import missing_tasks, select, single_out, with_whole_het_jobs
-from spritz.core.decide.dependency import look_again
+from spritz.core.decide.dependency import job_is_over, look_again
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
@@ -60,8 +60,10 @@ def release(context: DecisionContext, command: ReleaseJob) -> Done:
         for selected in chosen:
             need_control(context, selected.job, "ESLURM_USER_ID_MISSING")
         raise Refused("ESLURM_ACCESS_DENIED")
-    for job in live_records(context, command.target):
-        if job.hold is not Hold.NONE:
+    for record in live_records(context, command.target):
+        job = context.state.jobs[record.id]
+        # A job that waits in vain ends at its release, with all components of a heterogeneous one.
+        if job.hold is not Hold.NONE and not job.state.ended:
             release_job(context, job)
     return Done(missing=missing_tasks(context.state, command.target))
 
@@ -85,4 +87,6 @@ def release_job(context: DecisionContext, job: Job, priority: int | None = None)
             eligible_at=eligible_at,
         )
     )
-    look_again(context, job.id)
+    killed = look_again(context, job.id)
+    if killed is not None:
+        job_is_over(context, killed)
