@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from spritz.model.resources import mask_ids, mask_of
+from spritz.model.resources import mask_of
 from spritz.sim.daemons.checks.faults import over_at, reported_end
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
@@ -207,14 +207,18 @@ def _ended_unstarted_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which the task of an array may have ended without a start, together with all others that
     had none; inf: it has not.
 
-    Such tasks have no record of their own, but that of their array.
+    Such tasks have no record of their own, but that of their array; in accounting, when controllers have forgotten it.
     """
     leader, task = subject
     job = story.jobs.get(leader)
-    if task is None or job is None or job.array is None or not job.state.ended:
-        return inf
-    started = task not in mask_ids(mask_of(job.array.pending))
-    return inf if started else story.virtual_time(job.ended_at) - story.final.clock_error_seconds
+    ends = [] if job is None or job.array is None else [(job.array.pending, job.ended_at if job.state.ended else 0.0)]
+    ends += [(row.array_tasks, row.ended_at) for row in story.final.rows or () if row.array_job_id == leader]
+    moments = [
+        story.virtual_time(ended_at) - story.final.clock_error_seconds
+        for tasks, ended_at in ends
+        if ended_at and tasks and task is not None and mask_of(tasks) >> task & 1
+    ]
+    return min(moments, default=inf)
 
 
 def _asked_again(story: Story, subject: Subject, since: float, until: float) -> bool:
