@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Acted, Operation, Outcome
+from spritz.sim.daemons.history import Acted, Injected, Operation, Outcome
+from spritz.sim.daemons.workload import NewStep
 from tests.simulation.daemons.day import Day
 
 
@@ -23,6 +25,30 @@ def test_what_begins_after_its_end_was_accepted_is_reported() -> None:
     day.begin(job, 5, step_id=0)
     day.end(job, 6, step_id=0)
     assert day.broken()["3.ended"] == "step 0 of job 1 (restart 0) began on n1 at 5, which had accepted its end at 3"
+
+
+def test_a_slow_start_excuses_a_supervisor_that_was_started_before_the_end() -> None:
+    for taken_at, excused in ((2.5, True), (4.0, False), (0.0, True)):
+        day = Day()
+        job = day.submit(1)
+        day.run(job, 2, 3)
+        accept(day, job, 3, "TerminateJob")
+        day.history.add(Injected(at=1, until=9, kind="slow starts", target="n1"))
+        day.begin(job, 5, step_id=0, taken_at=taken_at)
+        day.end(job, 6, step_id=0)
+        assert ("3.ended" not in day.broken()) is excused
+
+
+def test_an_srun_is_told_of_the_step_that_it_has() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.request("step", job, 3, answer=(0, ["n1"]), wanted=NewStep(call="call=a"))
+    day.run(job, 4, 5, step_id=0, call="call=a")
+    assert "3.once" not in day.broken()
+    day.request("step", job, 6, answered=40, answer=(2, ["n1"]), wanted=NewStep(call="call=b"))
+    day.run(job, 7, 8, step_id=1, call="call=b")
+    assert day.broken()["3.once"] == "an srun was told of step 2 at 40; it has had step 1 of job 1, restart 0"
 
 
 def test_processes_that_a_suspension_did_not_stop_are_reported() -> None:
@@ -71,8 +97,30 @@ def test_a_job_whose_script_has_exited_is_not_run_again() -> None:
     day.record(job, state=JobState.COMPLETED, started_at=9.0, ended_at=10.0)
     text = "job 1 began again at 9; n1 saw its script exit with 0 at 5"
     assert day.broken(rows=None)["3.again"] == text
-    day.fault(5, 70, "n1")
+    day.fault(5, 100, "n1")
     assert "3.again" not in day.broken(rows=None)
+
+
+def test_a_job_has_not_failed_before_its_script_has_ended() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.end(job, 15, signal=9)
+    day.record(job, state=JobState.FAILED, started_at=2.0, ended_at=5.0, exit_status=9)
+    assert day.broken()["3.exit"] == "job 1 is FAILED at 5, and its script ended at 15"
+    day.history.add(Injected(at=3, until=4, kind="undying processes", target="n1"))
+    assert "3.exit" not in day.broken()
+
+
+def test_a_job_does_not_fail_by_a_signal_before_it_has_begun() -> None:
+    day = Day()
+    job = day.submit(1)
+    allocated = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus="1"),))
+    day.record(job, state=JobState.FAILED, started_at=2.0, ended_at=5.0, exit_status=9, allocation=allocated)
+    text = "the controller reports that job 1 FAILED with 0:9, and no node saw it begin"
+    assert day.broken()["3.exit"] == text
+    day.history.add(Injected(at=3, until=3, kind="supervisor lost at a point", target="n1"))
+    assert "3.exit" not in day.broken()
 
 
 def test_a_job_that_is_reported_to_outlive_its_script_is_reported() -> None:

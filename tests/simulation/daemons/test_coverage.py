@@ -14,7 +14,11 @@ FAULTS_APART = {"bit flip": "after it few rules are judged; test_disk has every 
 MESSAGES_APART: dict[str, str] = {
     f"{daemon} {kind}": reason
     for daemon, reason, kinds in (
-        ("slurmctld", "the scenario of a federation has these", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
+        (
+            "slurmctld",
+            "the scenario of a federation has these",
+            "AskLock PutSibling ReportSibling ReturnLock RevokeSibling",
+        ),
         ("slurmctld", "nodes save no power", "SetPowerException"),
         ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
         ("slurmctld", "no crontabs of users, no tokens", "UpdateCrontab UseToken"),
@@ -23,7 +27,6 @@ MESSAGES_APART: dict[str, str] = {
         ("slurmctld", "nodes that are added introduce themselves", "CreateNodes"),
         ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
         ("slurmctld", "resets usage that limits need", "ResetUsage"),
-        ("slurmctld", "a disk that fails at the end of a step, which seldom comes", "NodeTrouble"),
         ("slurmdbd", "sent when the journal no longer has what slurmdbd lacks", "StoreState"),
         ("slurmd", "needs PrologFlags=Alloc", "LaunchProlog"),
         ("slurmd", "not asked for by the workload yet", "AttachClient MeasureStep NotifyTasks StopDaemon"),

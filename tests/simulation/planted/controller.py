@@ -87,6 +87,15 @@ FAULTS = (
                 self._under_way[effect.node] += 1
             await self._deliver(effect, channel)
 """,
+        # The node would not start what it was told to end.
+        also=(
+            Edit(
+                "node/machine.py",
+                "        # Its launch may still come: from a node that could not pass it on for a while.\n"
+                "        self._remember_end(key)\n",
+                "",
+            ),
+        ),
         why="An order over a node's own link overtakes the launch that is forwarded to it: the node ends what it does"
         " not have, and then starts a cancelled job.",
     ),
@@ -101,6 +110,14 @@ FAULTS = (
                 await asyncio.shield(earlier)
 """,
         new="",
+        also=(
+            Edit(
+                "node/machine.py",
+                "        # Its launch may still come: from a node that could not pass it on for a while.\n"
+                "        self._remember_end(key)\n",
+                "",
+            ),
+        ),
         why="A forwarded message does not wait for the one before it: through another branch the end of a job reaches a"
         " node before its launch, and the cancelled job starts.",
     ),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import after_hours, faults, habits, inquiries, triggers, workload
+from spritz.sim.daemons import after_hours, faults, habits, inquiries, mishaps, triggers, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -44,6 +44,7 @@ DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [
     inquiries.draw,
     triggers.draw,
     faults.draw,
+    mishaps.draw,
 ]
 
 #: asks a run that is stuck where it is, and the file with the answer

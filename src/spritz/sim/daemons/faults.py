@@ -72,6 +72,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="cut both ways", targets=_HOSTS, seconds=(1, 400), weight=2),
         Kind(name="cut one way", targets=_HOSTS, seconds=(1, 400), weight=2),
         Kind(name="partition", targets=_CLUSTER, seconds=(5, 400), weight=2),
+        Kind(name="cut between nodes", targets=_NODES, seconds=(1, 200), weight=2),
         Kind(name="slow link", targets=_HOSTS, seconds=(5, 600)),
         Kind(name="slow network", targets=_CLUSTER, seconds=(5, 600)),
         Kind(name="reset", targets=_HOSTS),
@@ -210,7 +211,8 @@ _COUNTED = frozenset(
 #: Kinds that lie in wait, and enter the history when they strike.
 _LATER = frozenset(
     {
-        *("answer lost", "command's answer lost", "order delayed"),
+        *("kill at a callback", "kill at an await", "answer lost", "command's answer lost", "request lost"),
+        *("order delayed", "order held up"),
         *("supervisor lost at a point", "slurmd lost at a point"),
     }
 )
@@ -233,14 +235,21 @@ def perform(site: Site, action: Action) -> None:
 
 
 def unit_of(site: Site, target: str) -> Unit | None:
-    """The unit of a target such as "slurmd:3"."""
+    """The unit of a target such as "slurmd:3", or "slurmd of job:TAG"."""
+    if " of job:" in target:
+        host = _host_of_job(site, target)
+        return site.units.get(f"{host.name}/{target.partition(' ')[0]}") if host is not None else None
     role, _, number = target.removeprefix("host of ").partition(":")
     units = [unit for unit in site.units.values() if unit.name == role]
     return units[(int(number) - 1) % len(units)] if units else None
 
 
 def host_of(site: Site, target: str) -> Host | None:
-    """The host of a target such as "host of slurmd:3". Without node daemons in the simulation: the node's."""
+    """The host of a target such as "host of slurmd:3", or "host of job:TAG". Without node daemons in the simulation:
+    the node's.
+    """
+    if " of job:" in target:
+        return _host_of_job(site, target)
     if "users:" in target:
         return site.login
     unit = unit_of(site, target)
@@ -248,6 +257,16 @@ def host_of(site: Site, target: str) -> Host | None:
         return unit.host
     number = int(target.rpartition(":")[2])
     return site.nodes[(number - 1) % len(site.nodes)] if "slurmd:" in target and site.nodes else None
+
+
+def _host_of_job(site: Site, target: str) -> Host | None:
+    """A machine on which the job with a tag has processes: of several the first, or the last for "job:TAG:last"."""
+    tag, _, which = target.partition(" of job:")[2].partition(":")
+    number = site.users.jobs.get(tag, 0) if site.users is not None else 0
+    hosts = [
+        machine.host for machine in site.machines.values() if any(step.spec.job_id == number for step in machine.steps)
+    ]
+    return (hosts[-1] if which else hosts[0]) if hosts else None
 
 
 def units_on(site: Site, host: Host) -> list[Unit]:

@@ -35,6 +35,9 @@ _PRIORITY_MAX = 4_294_967_294
 class Habit:
     """One story as it is drawn: who, from when on, and the actions."""
 
+    #: with which tags of its jobs begin
+    prefix = "h"
+
     def __init__(self, random: Random, scale: Scale, number: int) -> None:
         self.random = random
         self.scale = scale
@@ -59,12 +62,16 @@ class Habit:
         if self.at < self.until:
             self.actions.append(Action(at=round(self.at, 6), kind=kind, target=target or self.user, data=data))
 
+    def tag(self, place: int) -> str:
+        """The tag of a job of this story."""
+        return f"{self.prefix}{self.number}x{place}"
+
     def job(self, place: int, *, seconds: float, **fields: Any) -> NewJob:
         """A job of this story."""
-        tag = f"h{self.number}x{place}"
+        tag = self.tag(place)
         if fields.get("kind", "batch") == "batch":
             fields.setdefault("script", script_of(tag, seconds))
-        environment = (f"SIM_TAG=h{self.number}",)
+        environment = (f"SIM_TAG={self.prefix}{self.number}",)
         fields = {"time_limit_minutes": int(seconds / 60) + 2, "environment": environment, **self._names, **fields}
         return NewJob(tag=tag, seconds=seconds, **fields)
 

@@ -97,6 +97,8 @@ class Began(Struct, kw_only=True):
     array_job_id: int = 0
     array_task_id: int | None = None
     het_job_id: int = 0
+    #: when a supervisor took the step over, to begin it; 0.0: not known
+    taken_at: float = 0.0
 
 
 class Ended(Struct, kw_only=True):
@@ -163,6 +165,13 @@ class Acted(Struct, kw_only=True):
     subject: str = ""
 
 
+class Linked(Struct, kw_only=True):
+    """A node was told by a controller that it is registered: orders reach it over this connection from now on."""
+
+    at: float
+    node: str
+
+
 class Fired(Struct, kw_only=True):
     """The program of a trigger began on a controller's host."""
 
@@ -180,7 +189,7 @@ class Left(Struct, kw_only=True):
     operations: tuple[int, ...]
 
 
-Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted | Fired | Left
+Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted | Linked | Fired | Left
 
 
 class History:

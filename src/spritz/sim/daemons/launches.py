@@ -158,7 +158,13 @@ def _words(wanted: NewStep) -> tuple[str, ...]:
     gpus = ("gpus=1",) if wanted.gpus else ()
     only = ("only=" + ",".join(map(str, wanted.failing)),) if wanted.failing else ()
     ignores = ("ignore=15",) if wanted.ignores_term else ()
-    return "sim", *words, *ignores, *gpus, *only
+    fails = (f"fail_node={','.join(wanted.fails_on)}",) if wanted.fails_on else ()
+    return "sim", *words, *ignores, *fails, *gpus, *only
+
+
+def _call(key: str) -> str:
+    """The word by which the history knows the tasks of this call of srun."""
+    return f"call={key[:16]}"
 
 
 def _job_of(request: Struct) -> int:
@@ -223,9 +229,10 @@ class Session:
 
     def create(self, job_id: int, wanted: NewStep, *, inside: bool) -> Step | None:
         """The step; None if the controller refuses it. Raises SpritzError if it does not answer."""
-        operation = self.command.called("step", job_id=job_id, wanted=wanted)
-        self.interrupts.handler = self._interrupt_wait
         request = CreateStep(job_id=job_id, spec=self._step_spec(wanted, inside), wait=True)
+        asked = msgspec.structs.replace(wanted, call=_call(request.spec.io_key))
+        operation = self.command.called("step", job_id=job_id, wanted=asked)
+        self.interrupts.handler = self._interrupt_wait
         try:
             created = create(self.controller, request, self.settings, self.context, immediate=False)
         except SpritzError as error:
@@ -261,7 +268,7 @@ class Session:
             overlap=wanted.overlap,
             time_limit_minutes=wanted.time_limit_minutes or None,
             exact=inside and not wanted.overlap,
-            argv=(*_words(wanted), f"call={key[:16]}"),
+            argv=(*_words(wanted), _call(key)),
             work_dir="/",
             io_address=self.client.address,
             io_key=key,

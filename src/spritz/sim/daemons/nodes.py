@@ -52,7 +52,7 @@ from spritz.runtime import disk
 from spritz.runtime.daemonize import Startup
 from spritz.runtime.programs import Failure
 from spritz.sim.daemons import files, seam, threads
-from spritz.sim.daemons.history import REGISTERED, Acted, Booted, History
+from spritz.sim.daemons.history import REGISTERED, Acted, Booted, History, Linked
 from spritz.sim.daemons.machine import USERS, StoryLogger
 from spritz.sim.daemons.network import SimulatedPipe
 from spritz.sim.daemons.supervisors import SimulatedSupervisor, SimulatedZygote, connect
@@ -306,7 +306,7 @@ class NodeMachine:
 
 
 class ObservedAgent(agent.Agent):
-    """slurmd's own; the history hears of each order that it accepts, and by whom its nodes were registered."""
+    """slurmd's own; the history hears of each order that it accepts, and of each registration of its nodes."""
 
     def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
         answer = super().order(message, call)
@@ -315,8 +315,9 @@ class ObservedAgent(agent.Agent):
         return answer
 
     def registered(self, node: str, term: int, ended_jobs: tuple[tuple[int, int], ...] = ()) -> None:
-        super().registered(node, term, ended_jobs)
         machine, sender = _machine(), _sender(term, None)
+        machine.history.add(Linked(at=machine.world.now, node=node))
+        super().registered(node, term, ended_jobs)
         host, pid = ("", 0) if sender is None else (sender.host.name, sender.pid)
         machine.history.add(Acted(at=machine.world.now, host=host, pid=pid, term=term, kind=REGISTERED, node=node))
 

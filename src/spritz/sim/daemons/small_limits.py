@@ -15,6 +15,7 @@ from spritz.client import channel
 from spritz.controller import blobs, images, journal_postgresql, journal_reader, scheduler
 from spritz.controller.api import deferred, jobs, row_cache
 from spritz.core import timers
+from spritz.node import pool
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +40,8 @@ _LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (row_cache, "ROWS_MAX", (10,)),
     (timers, "SUPERSEDED_MAX", (0, 4)),
     (scheduler, "QUICK_PLACEMENTS", (1, 3)),
+    (pool, "STARTS_MIN", (1, 2)),
+    (pool, "START_SECONDS", (3.0,)),
 )
 
 #: Chance that a run has small limits at all, and of each limit then.
@@ -47,6 +50,7 @@ _RUN_CHANCE, _CHANCE = 0.7, 0.5
 
 def draw(world: World) -> None:
     """Set them for this process, which runs nothing else."""
+    pool.STARTS_PER_CPU = 0  # the same on every machine that simulates
     random = world.random("small limits")
     is_drawn = random.random() < _RUN_CHANCE
     for module, name, values in _LIMITS:

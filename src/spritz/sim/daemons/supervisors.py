@@ -126,6 +126,7 @@ class SimulatedSupervisor:
     def _clear(self) -> None:
         """Nothing of a step is known."""
         self.step: StepRun | None = None
+        self.taken_at = 0.0
         self.spec: SupervisorSpec | None = None
         self._record: record.RecordFile | None = None
         self._started: control.Started | None = None
@@ -210,6 +211,7 @@ class SimulatedSupervisor:
             self._leave()
             return
         self.spec, self._begun = spec, True
+        self.taken_at = self.machine.world.now
         self._record = record.RecordFile(descriptor)
         if self._is_lost_at("begun"):
             return

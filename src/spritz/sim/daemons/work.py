@@ -260,6 +260,7 @@ class StepRun:
             array_job_id=job.array_job_id,
             array_task_id=job.array_task_id,
             het_job_id=job.het_job_id,
+            taken_at=self.supervisor.taken_at,
         )
 
     @property

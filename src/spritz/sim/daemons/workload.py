@@ -55,11 +55,15 @@ class NewStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_limit_minutes: int = 0
     #: ranks that exit so, while the others succeed; (): all
     failing: tuple[int, ...] = ()
+    #: nodes on which its tasks fail at once
+    fails_on: tuple[str, ...] = ()
     #: seconds from the start of the script, or from the grant, to its request
     after_seconds: float = 0.0
     #: seconds after which its srun is killed, or gets SIGINT; 0.0: it is not
     kill_after: float = 0.0
     abort_after: float = 0.0
+    #: which call of srun it was, as `history.Began.call`; set when it is made
+    call: str = ""
 
 
 class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_BATCH, STEP_MAX
-from spritz.sim.daemons.checks.faults import concerns_nodes, due_by, due_on, nodes_of
+from spritz.sim.daemons.checks.faults import concerns_nodes, due_on, nodes_of
+from spritz.sim.daemons.checks.links import owed_on
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Injected, Left, Outcome, Reading
 from spritz.sim.daemons.wanted import SUBMISSIONS, Change
@@ -44,6 +45,7 @@ def arrivals(story: Story) -> Iterator[Violation]:
         yield from _begun(story, job)
     for life in story.lives.values():
         yield from _superseded(story, life)
+        yield from _over(story, life)
         for change in story.changes(life.subject):
             if change.outcome is Outcome.DONE and change.answered_at is not None:
                 yield from _killed(story, life, change)
@@ -80,7 +82,8 @@ def _begun(story: Story, job: Job) -> Iterator[Violation]:
     if job.allocation is None or life.batch is not None or job.het_offset:
         return  # the script of a heterogeneous job is its first component's
     nodes = frozenset(share.node for share in job.allocation.nodes)
-    latest = due_on(story, story.latest(job.started_at), story.final.rules.order_seconds, nodes)
+    at, seconds = story.latest(job.started_at), story.final.rules.order_seconds
+    latest = min(due_on(story, at, seconds, nodes), owed_on(story, at, seconds, job.allocation.nodes[0].node))
     until = story.earliest(job.ended_at) if job.ended_at else story.final.read_at
     if until > latest and not job.suspended_seconds and job.state.value != "SUSPENDED":
         text = f"{life.label} started at {clock(reported.started_at)}, and its script had not begun at {clock(latest)}"
@@ -91,11 +94,13 @@ def _step_began(story: Story, job_id: int, operation: Operation) -> Iterator[Vio
     """A step that srun was told of begins on each of its nodes, unless its job, or it, ends before."""
     step_id, nodes = operation.answer
     at = operation.answered_at or operation.called_at
-    latest = due_on(story, at, story.final.rules.order_seconds, frozenset(nodes))
     lives = [life for life in story.lives.values() if life.job_id == job_id]
     began = {run.began.node for life in lives for run in life.runs if run.began.step_id == step_id}
     missing = sorted(set(nodes) - began)
-    if not missing or latest > story.final.read_at or len(lives) != 1:
+    if not missing or len(lives) != 1:
+        return
+    latest = min(owed_on(story, at, story.final.rules.order_seconds, node) for node in missing)
+    if latest > story.final.read_at:
         return
     if any(change.called_at <= latest and change.kind in _ENDS for change in story.changes(lives[0].subject)):
         return
@@ -121,8 +126,8 @@ def _killed(story: Story, life: Life, change: Operation) -> Iterator[Violation]:
     if change.kind == "requeue" and (life.subject[1] is not None or story.wanted(life.job_id) is None):
         return
     seconds = story.final.rules.kill_wait_seconds + story.final.rules.order_seconds
-    latest = due_by(story, change.answered_at, seconds, life)
     for run in life.runs:
+        latest = owed_on(story, change.answered_at, seconds, run.began.node)
         if run.began.at < change.called_at and run.until > latest and story.final.read_at > latest:
             there = f"{_where(life, run)} were there until {_end(run)}"
             text = f"{there}, though its {change.kind} was acknowledged at {clock(change.answered_at)}"
@@ -136,10 +141,24 @@ def _superseded(story: Story, life: Life) -> Iterator[Violation]:
     if at == inf:
         return
     seconds = story.final.rules.kill_wait_seconds + story.final.rules.order_seconds
-    latest = due_by(story, at, seconds, life)
     for run in life.runs:
+        latest = owed_on(story, at, seconds, run.began.node)
         if run.until > latest and story.final.read_at > latest:
             text = f"{_where(life, run)} were there until {_end(run)}, and a later life began at {clock(at)}"
+            yield Violation(rule="6.killed", at=latest, text=text, entries=run.entries)
+
+
+def _over(story: Story, life: Life) -> Iterator[Violation]:
+    """Processes of a job that is over are gone, also on a node that had been given up and has come back."""
+    reported = life.reported
+    if reported is None or not reported.ended_at:
+        return
+    seconds = story.final.rules.kill_wait_seconds + story.final.rules.order_seconds
+    for run in life.runs:
+        latest = owed_on(story, story.latest(reported.ended_at), seconds, run.began.node)
+        if run.until > latest and story.final.read_at > latest:
+            there = f"{_where(life, run)} were there until {_end(run)}"
+            text = f"{there}, and it was {reported.state} at {clock(reported.ended_at)}"
             yield Violation(rule="6.killed", at=latest, text=text, entries=run.entries)
 
 
@@ -155,7 +174,7 @@ def _step_ended(story: Story, operation: Operation) -> Iterator[Violation]:
         for run in life.runs:
             if run.began.step_id != number or run.began.at > operation.called_at:
                 continue
-            latest = due_on(story, operation.answered_at, seconds, frozenset({run.began.node}))
+            latest = owed_on(story, operation.answered_at, seconds, run.began.node)
             if run.until > latest and story.final.read_at > latest:
                 there = f"{_where(life, run)} were there until {_end(run)}"
                 text = f"{there}, though srun has ended step {number} at {clock(operation.answered_at)}"
@@ -183,22 +202,26 @@ def _suspended(story: Story, life: Life, change: Operation) -> Iterator[Violatio
     """Processes of a suspended job stand still, until a request or the end of the job."""
     if change.kind != "suspend" or change.answered_at is None or story.final.rules.suspends:
         return
-    latest = due_by(story, change.answered_at, story.final.rules.order_seconds, life)
+    for run in life.runs:
+        latest = owed_on(story, change.answered_at, story.final.rules.order_seconds, run.began.node)
+        if run.began.step_id == STEP_BATCH and not _may_go_on(story, life, change, latest):
+            there = run.began.at < change.called_at and run.until > latest
+            if there and not run.stopped_at(latest):
+                text = f"{_where(life, run)} go on at {clock(latest)}, though it was suspended at"
+                text = f"{text} {clock(change.answered_at)}"
+                yield Violation(rule="6.suspended", at=latest, text=text, entries=(change, *run.entries))
+
+
+def _may_go_on(story: Story, life: Life, change: Operation, latest: float) -> bool:
+    """Whether the job may have been resumed or ended by then, or is not known to have lasted until then."""
     others = [other for other in story.changes(life.subject) if other is not change and other.kind in _MOVES]
     if any(other.called_at <= latest and _may_be_after(other, change) for other in others):
-        return
+        return True
     if any(other.life > life.life for other in story.lives_of(life.subject)):
-        return
+        return True
     reported = life.reported
     ended_at = story.earliest(reported.ended_at) if reported is not None and reported.ended_at else inf
-    if min(ended_at, story.final.read_at) <= latest:
-        return
-    for run in life.runs:
-        there = run.began.at < change.called_at and run.until > latest
-        if there and run.began.step_id == STEP_BATCH and not run.stopped_at(latest):
-            text = f"{_where(life, run)} go on at {clock(latest)}, though it was suspended at"
-            text = f"{text} {clock(change.answered_at)}"
-            yield Violation(rule="6.suspended", at=latest, text=text, entries=(change, *run.entries))
+    return min(ended_at, story.final.read_at) <= latest
 
 
 def _may_be_after(other: Operation, change: Operation) -> bool:

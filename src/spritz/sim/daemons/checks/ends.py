@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.model.job import Job
-from spritz.sim.daemons.checks.faults import due_by, nodes_of, quiet_seconds, reported_end
+from spritz.sim.daemons.checks.faults import (
+    concerns,
+    due_by,
+    may_be_lost,
+    nodes_of,
+    quiet_seconds,
+    reported_end,
+)
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
-from spritz.sim.daemons.history import Booted, Injected, Operation, Outcome, Signalled
+from spritz.sim.daemons.history import Outcome, Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +35,15 @@ if TYPE_CHECKING:
 #: Times are compared to the second.
 _SECOND = 1.0
 
-#: Seconds of faults after which a controller may have given a node up: the shortest SlurmdTimeout, less reconnecting.
-_QUIET_SECONDS = 50.0
+#: Faults by which a supervisor may die before its script begins.
+_KILLS = frozenset({"kill supervisor", "supervisor lost at a point", "memory full", "hang", ""})
 
-#: Seconds for which srun tells the end of its job to a controller that does not answer, less a controller's start.
-_PATIENCE_SECONDS = 45.0
+#: Faults of machines on which processes do not die.
+_UNDYING = frozenset({"undying processes", "hang"})
 
-#: Requests of administrators, and faults, that take nodes from their jobs.
-_GIVES_UP = frozenset({"set_node", "node_delete"})
-_LOSES = frozenset({"gpu lost", "node added and deleted"})
+#: Seconds for which srun and salloc try to tell a controller how they ended, and for which it is away at least if they
+#: fail.
+_PATIENCE_SECONDS, _AWAY_SECONDS = 60.0, 50.0
 
 #: Requests after which a job may end at another time.
 _MOVES_END = frozenset({"update", "suspend", "requeue"})
@@ -49,6 +56,7 @@ def ends(story: Story) -> Iterator[Violation]:
         if life is not None and job.array is None:
             yield from _exit_code(story, life, job, job.state.value)
             yield from _derived(story, life, job)
+            yield from _killed_unseen(story, life, job)
     for row in story.final.rows or ():
         life = story.lives.get((row.job_id, row.restart_count))
         if life is not None and not row.array_tasks:
@@ -58,6 +66,7 @@ def ends(story: Story) -> Iterator[Violation]:
         yield from _too_early(story, life)
         yield from _end_signal(story, life)
         yield from _outlives(story, life)
+        yield from _outlived(story, life)
         yield from _again(story, life)
         yield from _given_back(story, life)
 
@@ -92,6 +101,20 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
             yield _violation(story, "3.exit", life, batch, text)
 
 
+def _killed_unseen(story: Story, life: Life, job: Job) -> Iterator[Violation]:
+    """A job did not fail by a signal whose script no node saw begin, unless its supervisor may have been killed."""
+    submission = story.submissions.get(life.subject[0])
+    if job.state.value != "FAILED" or not job.exit_status & 0x7F or job.allocation is None or job.het_job_id:
+        return
+    if life.runs or submission is None or submission.kind != "submit":
+        return
+    node, since = job.allocation.nodes[0].node, story.earliest(job.started_at)
+    if any(fault.kind in _KILLS and node in fault.named and fault.until >= since for fault in story.faults):
+        return
+    text = f"the controller reports that {life.label} FAILED with {_shown(job.exit_status)}, and no node saw it begin"
+    yield _violation(story, "3.exit", life, None, text)
+
+
 def _derived(story: Story, life: Life, job: Job) -> Iterator[Violation]:
     """DerivedExitCode is that of the worst of its steps, on whichever node a task failed."""
     steps: dict[int, list[Run]] = {}
@@ -102,8 +125,9 @@ def _derived(story: Story, life: Life, job: Job) -> Iterator[Violation]:
     for number, runs in sorted(steps.items()):
         ends = [run.ended for run in runs if run.ended is not None]
         latest = max(due_by(story, run.until, story.final.rules.order_seconds, life) for run in runs)
-        if len(ends) < len(runs) or any(end.signal for end in ends) or latest >= over_at:
-            continue  # not all was seen, or it was killed, or its end was told after the job's
+        was_killed = any(end.signal for end in ends) or job.derived_exit_status & 0x7F
+        if len(ends) < len(runs) or was_killed or latest >= over_at:
+            continue  # not all was seen, or a part was killed or could not begin, or its end was told after the job's
         worst = max(ends, key=lambda end: end.exit_code)
         if job.derived_exit_status < worst.exit_code << 8:
             text = f"{life.label} has DerivedExitCode {_shown(job.derived_exit_status)}; {worst.node} saw step {number}"
@@ -201,6 +225,27 @@ def _outlives(story: Story, life: Life) -> Iterator[Violation]:
         yield _violation(story, "6.running", life, batch, text)
 
 
+def _outlived(story: Story, life: Life) -> Iterator[Violation]:
+    """A job that COMPLETED or FAILED did so when its script had ended, if its script ended by itself or by a signal of
+    others.
+    """
+    reported, wanted, batch = life.reported, story.wanted(life.job_id), life.batch
+    if reported is None or reported.state not in ("COMPLETED", "FAILED") or wanted is None or wanted.het_size:
+        return
+    if batch is None or batch.ended is None or not wanted.batch:
+        return
+    if story.latest(reported.ended_at) + _SECOND < batch.until and not _may_not_die(story, life, batch.until):
+        ended = clock(reported.ended_at)
+        text = f"{life.label} is {reported.state} at {ended}, and its script ended at {clock(batch.until)}"
+        yield _violation(story, "3.exit", life, batch, text)
+
+
+def _may_not_die(story: Story, life: Life, until: float) -> bool:
+    """Whether its processes may have been given up as undying before this time."""
+    near = (fault for fault in story.faults if fault.kind in _UNDYING and concerns(story, fault, nodes_of(life)))
+    return any(life.began_at <= fault.until and fault.since <= until for fault in near)
+
+
 def _again(story: Story, life: Life) -> Iterator[Violation]:
     """A job on one node whose script has exited by itself is not run again, nor lost with its node, unless a user or
     an administrator asked for that, or the node was away for long.
@@ -217,7 +262,7 @@ def _again(story: Story, life: Life) -> Iterator[Violation]:
     if any(change.kind == "requeue" for change in story.requests(life.subject)):
         return
     until = min(later, default=batch.until) if later else reported_end(story, life)
-    if _may_be_lost(story, life, until):
+    if may_be_lost(story, life, batch.until, until):
         return
     how = f"began again at {clock(until)}" if later else "is NODE_FAIL"
     saw = f"{batch.ended.node} saw its script exit with {batch.ended.exit_code} at {clock(batch.until)}"
@@ -240,23 +285,10 @@ def _given_back(story: Story, life: Life) -> Iterator[Violation]:
             yield _violation(story, "3.exit", life, None, text)
     elif finish.outcome is Outcome.UNKNOWN and finish.answer is not None and reported.state == "CANCELLED":
         until = finish.called_at + _PATIENCE_SECONDS
-        if quiet_seconds(story, (), finish.called_at, until) >= _PATIENCE_SECONDS:
-            return
+        if quiet_seconds(story, frozenset(), finish.called_at, until) >= _AWAY_SECONDS:
+            return  # no controller was there for as long as it tried
         text = f"{life.label} is CANCELLED, which nobody asked for; {said}, and gave up telling that"
         yield _violation(story, "3.exit", life, None, text)
-
-
-def _may_be_lost(story: Story, life: Life, until: float) -> bool:
-    """Whether its node may have been given up between the end of its script and this time."""
-    since, nodes = life.batch.until if life.batch is not None else 0.0, nodes_of(life)
-    for entry in story.entries:
-        if isinstance(entry, Booted) and entry.node in nodes and life.began_at <= entry.at <= until:
-            return True
-        if isinstance(entry, Operation) and entry.kind in _GIVES_UP and entry.called_at <= until:
-            return True
-        if isinstance(entry, Injected) and entry.kind in _LOSES and entry.at <= until:
-            return True
-    return quiet_seconds(story, nodes, since, until) >= _QUIET_SECONDS
 
 
 def _stopped_at_end(run: Run) -> bool:

@@ -8,11 +8,21 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.sim.daemons.history import Booted, Injected, Operation
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.sim.daemons.checks.story import Fault, Life, Story
 
+
+#: Seconds of faults after which a controller may have given a node up: SlurmdTimeout, from the last sign of life on and
+#: with the time to come back; of the site, and the shortest that administrators set.
+_QUIET_SECONDS, _QUIET_SECONDS_MIN = 100.0, 50.0
+
+#: Requests of administrators, and faults, that take nodes from their jobs.
+_GIVES_UP = frozenset({"set_node", "node_delete"})
+_LOSES = frozenset({"gpu lost", "node added and deleted"})
 
 #: Seconds in which a node that was kept from it registers again.
 _BACK_SECONDS = 15.0
@@ -33,7 +43,7 @@ def due_on(story: Story, at: float, seconds: float, nodes: frozenset[str]) -> fl
         if fault.since > due:
             break
         recovered = fault.until + story.final.rules.recovery_seconds
-        if fault.delays and recovered > at and _concerns(story, fault, nodes):
+        if fault.delays and recovered > at and concerns(story, fault, nodes):
             due = max(due, recovered + seconds)
     return due
 
@@ -49,7 +59,7 @@ def quiet_seconds(story: Story, nodes: Collection[str], since: float, until: flo
     """
     longest, began, ended = 0.0, 0.0, -inf
     for fault in story.faults:
-        if not _concerns(story, fault, nodes) or fault.until + _BACK_SECONDS < since or fault.since > until:
+        if not concerns(story, fault, nodes) or fault.until + _BACK_SECONDS < since or fault.since > until:
             continue
         if fault.since > ended:
             began = fault.since
@@ -63,7 +73,8 @@ def concerns_nodes(story: Story, fault: Fault) -> bool:
     return bool(fault.named & story.node_names) and fault.named.isdisjoint(story.final.rules.controllers)
 
 
-def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
+def concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
+    """Whether it concerns one of these nodes, or all there are."""
     # A partition names one side: with the controller there, the nodes that it cuts off are on the other.
     return not concerns_nodes(story, fault) or not fault.named.isdisjoint(nodes)
 
@@ -81,15 +92,29 @@ def over_at(story: Story, life: Life) -> float:
     """
     if life.reported is None or life.reported.state == "COMPLETED":
         return life.ended_at
-    if life.reported.state == "NODE_FAIL" or _had_fault(story, life):
-        return min(life.ended_at, reported_end(story, life))
+    ended_at = reported_end(story, life)
+    if life.reported.state == "NODE_FAIL" or may_be_lost(story, life, ended_at, life.ended_at):
+        return min(life.ended_at, ended_at)
     return life.ended_at
 
 
-def _had_fault(story: Story, life: Life) -> bool:
-    """Whether a fault concerned one of its nodes between its reported end and its real end."""
-    since, nodes = reported_end(story, life), nodes_of(life)
-    return any(
-        fault.since <= life.ended_at and fault.until >= since and _concerns(story, fault, nodes)
-        for fault in story.faults
+def may_be_lost(story: Story, life: Life, since: float, until: float) -> bool:
+    """Whether a controller may have given one of the life's nodes up between these moments."""
+    nodes = nodes_of(life)
+    for entry in story.entries:
+        if isinstance(entry, Booted) and entry.node in nodes and life.began_at <= entry.at <= until:
+            return True
+        if isinstance(entry, Operation) and entry.kind in _GIVES_UP and entry.called_at <= until:
+            return True
+        if isinstance(entry, Injected) and entry.kind in _LOSES and entry.at <= until:
+            return True
+    return quiet_seconds(story, nodes, since, until) >= quiet_seconds_max(story)
+
+
+def quiet_seconds_max(story: Story) -> float:
+    """For how long faults may keep a node from being heard before its controller may give it up."""
+    is_set = any(
+        operation.kind == "reconfigure" and "SlurmdTimeout" in operation.wanted.get("settings", ())
+        for operation in story.operations
     )
+    return _QUIET_SECONDS_MIN if is_set else _QUIET_SECONDS

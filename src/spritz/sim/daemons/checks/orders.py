@@ -1,10 +1,11 @@
 """Rule 3, last part: nodes obey the orders that they have accepted.
 
-- Where a node has accepted the end of a life, nothing of it begins there.
+- Where a node has accepted the end of a life, nothing of it begins there; nor a step whose end it has accepted.
 - A request for a step, however often it is repeated, makes one step.
 - From a suspension that a node has accepted to the next resumption, the life's processes there are stopped.
 
-Supervisors that start when the order comes begin a moment later, or after a slow start (`_SLOW`).
+Supervisors that start when the order comes begin a moment later, or after a slow start (`_SLOW`). One that takes a step
+over after its end was accepted should not have been started.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def orders(story: Story) -> Iterator[Violation]:
         began = run.began
         its = accepted.get((began.node, f"{began.job_id} life {began.restart_count}"), [])
         for number, order in enumerate(its):
-            if order.kind == "TerminateJob":
+            is_its_end = order.kind == "TerminateStep" and order.subject.startswith(f"{began.job_id}.{began.step_id} ")
+            if order.kind == "TerminateJob" or is_its_end:
                 yield from _begins_after(run, order, slow)
             elif order.kind == "SuspendTasks":
                 until = next((later.at for later in its[number + 1 :] if later.kind in _CONTINUES), inf)
@@ -74,7 +76,9 @@ def _steps(story: Story) -> Iterator[Violation]:
 
 
 def _begins_after(run: Run, order: Acted, slow: list[Injected]) -> Iterator[Violation]:
-    if run.began.at > order.at + _BEGIN_SECONDS and not _is_slow(run, order.at, run.began.at, slow):
+    taken_at = run.began.taken_at
+    slow = [fault for fault in slow if fault.kind != "slow starts"] if taken_at else slow
+    if (taken_at or run.began.at) > order.at + _BEGIN_SECONDS and not _is_slow(run, order.at, run.began.at, slow):
         text = f"began on {order.node} at {clock(run.began.at)}, which had accepted its end at {clock(order.at)}"
         yield _violation("3.ended", run, order, run.began.at, text)
 

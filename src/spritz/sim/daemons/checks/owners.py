@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SIGTERM = 15
 
+#: UnkillableStepTimeout: seconds after which a node gives up processes that do not die, and asks for a drain
+_UNKILLABLE_SECONDS = 60.0
+
 #: seconds after its beginning until a job that was suspended before is stopped
 _AT_ONCE_SECONDS = 0.1
 
@@ -31,13 +34,27 @@ def owners(story: Story) -> Iterator[Violation]:
     runs = sorted((run for life in story.lives.values() for run in life.runs), key=lambda run: run.began.at)
     for run in runs:
         at = run.began.at
-        here = [other for other in present.get(run.began.node, ()) if other.until > at]
+        here = [
+            other for other in present.get(run.began.node, ()) if other.until > at and not _given_up(story, other, at)
+        ]
         for other in here:
             yield from _between(story, run, other)
         here.append(run)
         present[run.began.node] = here
         yield from _memory(story, run, here)
     yield from _continued(runs)
+
+
+def _given_up(story: Story, run: Run, at: float) -> bool:
+    """Whether its processes did not die for so long that its node was drained, and an administrator resumed it."""
+    node = run.began.node
+    undying = (fault for fault in story.faults if fault.kind == "undying processes" and node in fault.named)
+    if not any(fault.until - fault.since >= _UNKILLABLE_SECONDS and fault.since < run.until for fault in undying):
+        return False
+    return any(
+        operation.kind == "undrain" and run.began.at < operation.called_at < at and node in operation.wanted["nodes"]
+        for operation in story.operations
+    )
 
 
 def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:

@@ -63,7 +63,7 @@ def _once(story: Story) -> Iterator[Violation]:
 
 
 def _calls(story: Story) -> Iterator[Violation]:
-    """A call of srun makes one step, however often it asks for it."""
+    """A call of srun makes one step, however often it asks for it, and is told of that."""
     seen: dict[str, Began] = {}
     for began in story.entries:
         if isinstance(began, Began) and began.call:
@@ -73,6 +73,14 @@ def _calls(story: Story) -> Iterator[Violation]:
                     f"{_step(began)} began on {began.node} at {clock(began.at)}; the same srun has had {_step(first)}"
                 )
                 yield Violation(rule="3.once", at=began.at, text=text.rstrip(","), entries=(first, began))
+    for operation in story.operations:
+        if operation.kind != "step" or operation.outcome is not Outcome.DONE or operation.answered_at is None:
+            continue
+        its = seen.get(getattr(operation.wanted, "call", ""))
+        if its is not None and its.step_id != operation.answer[0]:
+            text = f"an srun was told of step {operation.answer[0]} at {clock(operation.answered_at)}; it has had"
+            text = f"{text} {_step(its)}".rstrip(",")
+            yield Violation(rule="3.once", at=operation.answered_at, text=text, entries=(its, operation))
 
 
 def _step(began: Began) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spritz.model.accounting import JobRecord
 from spritz.model.ids import STEP_BATCH
-from spritz.sim.daemons.history import Began, Booted, Ended, Injected, Operation, Outcome, Signalled
+from spritz.sim.daemons.history import Began, Booted, Ended, Injected, Linked, Operation, Outcome, Signalled
 from spritz.sim.daemons.wanted import SUBMISSIONS, Change, Wanted
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class Fault(Struct, kw_only=True):
     named: frozenset[str]
     #: whether orders and reports may come late because of it
     delays: bool = True
+    #: of `faults.KINDS`; "": a boot
+    kind: str = ""
 
 
 class Story:
@@ -138,6 +140,7 @@ class Story:
         self.operations = [entry for entry in entries if isinstance(entry, Operation)]
         self.node_names = frozenset(shape.name for shape in final.rules.nodes)
         self.faults = sorted(_faults(entries), key=lambda fault: fault.since)
+        self.links = _links(entries)
         self.subjects = _subjects(entries, final)
         self.jobs: dict[int, Job] = {job.id: job for job in final.jobs}
         self.lives = self._lives()
@@ -280,9 +283,19 @@ def _faults(entries: Iterable[Entry]) -> Iterable[Fault]:
         if isinstance(entry, Injected):
             named = frozenset(_WORDS.findall(entry.target))
             delays = entry.kind not in _HARMLESS
-            yield Fault(since=entry.at, until=max(entry.at, entry.until), named=named, delays=delays)
+            until = max(entry.at, entry.until)
+            yield Fault(since=entry.at, until=until, named=named, delays=delays, kind=entry.kind)
         elif isinstance(entry, Booted):
             yield Fault(since=entry.at, until=entry.at, named=frozenset({entry.node}))
+
+
+def _links(entries: Iterable[Entry]) -> dict[str, list[float]]:
+    """When each node was told that it is registered."""
+    links: dict[str, list[float]] = {}
+    for entry in entries:
+        if isinstance(entry, Linked):
+            links.setdefault(entry.node, []).append(entry.at)
+    return links
 
 
 def _subjects(entries: Iterable[Entry], final: Final) -> dict[int, Subject]:

@@ -139,38 +139,56 @@ _ASKED = (
 )
 _OF_COMMANDS = tuple(("", name) for name in ("SubmitJob", "AwaitAllocation", *3 * ("CreateStep",), "FinishAllocation"))
 
-#: Seconds that a link is cut for an answer: more and less than senders wait for one. Seconds until a connection or its
-#: server is lost: before and after it has answered.
+#: How it is lost. Seconds that a link is cut for an answer, or its receiver stands still: more and less than senders
+#: wait for one. Seconds until a connection or its server is lost: before and after it has answered.
+_WAYS = "link", "link", "server", "connection", "client"
 _CUT_SECONDS = 5.0, 40.0
+_STANDS_SECONDS = 29.0, 45.0
+
+#: Daemons that ask again when they have waited too long. Commands do when their connection breaks.
+_REPEATS = frozenset({"slurmctld", "slurmd", "slurmdbd"})
 _LOST_SECONDS = 0.0002, 0.05
 
 
 def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action, seconds: float) -> str | None:
-    """The next request of a kind is received, and its answer is lost: with the link, the connection or the server."""
+    """The next request of a kind is received, and its answer is lost: with the link, the connection or the server; or
+    who asked stands still for longer than it would have waited, and asks again.
+    """
     world, network, bits = site.world, site.world.network, int(action.data["draw"])
-    (sender, name), how = asked[bits % len(asked)], bits // len(asked) % 4
-    if not sender and how == 1:
-        how = 3  # a command waits for an answer that is late, and asks again if its connection breaks
+    (sender, name), way = asked[bits % len(asked)], _WAYS[bits // len(asked) % len(_WAYS)]
+    if "message" in action.data:
+        sender, name, way = action.data.get("sender", ""), action.data["message"], action.data.get("way", way)
+    elif not sender and way == "link" and bits & 1:
+        way = "connection"  # a command waits for an answer that is late, and asks again if its connection breaks
     wanted, until = name.encode(), world.now + seconds
+    near = host_of(site, f"host of job:{action.data['job']}") if "job" in action.data else None
+    if "job" in action.data and near is None:
+        return None
 
     def told(client: Process, server: Process, data: bytes) -> None:
         if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
             return
-        if client.host is server.host:
+        if client.host is server.host or (near is not None and near not in (client.host, server.host)):
             return
         network.on_bytes = [other for other in network.on_bytes if other is not told]
-        if how < 2:
+        if way == "link":
             lasts = min(drawn(action, *_CUT_SECONDS), until - world.now)
             network.cut(server.host.name, client.host.name, lasts)
+        elif way == "client":
+            lasts = min(drawn(action, *_STANDS_SECONDS), until - world.now)
+            client.stop()
+            world.after(lasts, client.go_on)
+            if client.name not in _REPEATS:
+                world.after(_LOST_SECONDS[1], lambda: _break(site, client, server, kill=False))
         else:
             low, high = _LOST_SECONDS
             lasts = low * (high / low) ** drawn(action, 0.0, 1.0)
-            world.after(lasts, lambda: _break(site, client, server, kill=how == 2))
-        lost = ("link", "link", "server", "connection")[how]
-        hit = f"{lost} of {server.host.name} to {client.host.name}"
+            world.after(lasts, lambda: _break(site, client, server, kill=way == "server"))
+        hit = f"{way} of {server.host.name} to {client.host.name}"
+        concerns = {"server": server.host.name, "client": client.host.name}.get(way) or _apart(site, client, server)
         world.tell(f"fault: answer lost to {name}, {hit}, {lasts:.4f} s")
         world.count(f"fault {action.kind}")
-        site.history.add(Injected(at=world.now, until=world.now + lasts, kind=action.kind, target=hit))
+        site.history.add(Injected(at=world.now, until=world.now + lasts, kind=action.kind, target=concerns))
 
     def over() -> None:
         network.on_bytes = [other for other in network.on_bytes if other is not told]
@@ -178,6 +196,112 @@ def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action,
     network.on_bytes = [*network.on_bytes, told]
     world.after(seconds, over)
     return f"of {name}"
+
+
+#: Orders and reports that must be derived or repeated when they do not arrive: (sender, kind).
+_SENT = (
+    *(("slurmctld", name) for name in ("LaunchBatch", "LaunchStep", "SuspendTasks", "TerminateStep", "TerminateJob")),
+    *(("slurmctld", name) for name in ("LaunchBatch", "SuspendTasks", "TerminateStep", "ForwardOrder")),
+    *(("slurmd", name) for name in ("StepFinished", "JobGone", "ForwardOrder", "StepStarted", "RegisterNode")),
+    *(("", name) for name in ("CreateStep", "SignalStep")),
+)
+
+
+def _request_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The next message of a kind does not arrive: its connection breaks, or its receiver dies, just before."""
+    world, network, bits = site.world, site.world.network, int(action.data["draw"])
+    sender, name = _SENT[bits % len(_SENT)]
+    if "message" in action.data:
+        sender, name = action.data.get("sender", ""), action.data["message"]
+    dies = bits // len(_SENT) % 4 == 0
+    wanted = name.encode()
+    near = host_of(site, f"host of job:{action.data['job']}") if "job" in action.data else None
+    if "job" in action.data and near is None:
+        return None
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
+            return
+        if client.host is server.host or (near is not None and near not in (client.host, server.host)):
+            return
+        over()
+        hit = f"from {client.host.name} to {server.host.name}"
+        world.tell(f"fault: request lost, {name} {hit}")
+        world.count("fault request lost")
+        concerns = server.host.name if dies else _apart(site, client, server)
+        site.history.add(Injected(at=world.now, until=world.now, kind="request lost", target=concerns))
+        _break(site, client, server, kill=False)
+        if dies:
+            world.after(0.0, lambda: _break(site, client, server, kill=True))
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    world.after(seconds, over)
+    return name
+
+
+add(Kind(name="request lost", targets=("cluster",), seconds=(60, 900), weight=6), _request_lost)
+
+
+@performs("cut between nodes")
+def _cut_between_nodes(site: Site, action: Action, seconds: float) -> str | None:
+    """A node reaches no other node, and the controller reaches all: the tree fails, not the links."""
+    host = host_of(site, action.target)
+    if host is None:
+        return None
+    for other in site.nodes:
+        if other is not host:
+            site.world.network.cut(host.name, other.name, seconds)
+            site.world.network.cut(other.name, host.name, seconds)
+    return "nodes"  # any of which may pass orders on for others
+
+
+#: Seconds for which an order that is passed on stays where it is.
+_HELD_SECONDS = 0.5, 60.0
+
+
+def _order_held_up(site: Site, action: Action, seconds: float) -> str | None:
+    """The next node that is to pass an order on, or another one, reaches no node just then. The controller reaches
+    all.
+    """
+    world, network = site.world, site.world.network
+    until = world.now + seconds
+    low, high = _HELD_SECONDS
+    lasts = low * (high / low) ** drawn(action, 0.0, 1.0)
+    from_node = int(action.data["draw"]) % 3 == 0
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        is_order = client.name == ("slurmd" if from_node else "slurmctld") and server.name == "slurmd"
+        if not is_order or b"ForwardOrder" not in data or told not in network.on_bytes:
+            return
+        over()
+        for host in site.nodes:
+            if host is not server.host:
+                network.cut(server.host.name, host.name, min(lasts, until - world.now))
+                if from_node:
+                    network.cut(host.name, server.host.name, min(lasts, until - world.now))
+        world.tell(f"fault: order held up, {server.host.name} cut off from nodes, {lasts:.1f} s")
+        world.count("fault order held up")
+        site.history.add(Injected(at=world.now, until=world.now + lasts, kind="order held up", target="nodes"))
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    world.after(seconds, over)
+    return "of a tree"
+
+
+add(Kind(name="order held up", targets=("cluster",), seconds=(60, 900), weight=2), _order_held_up)
+
+
+def _apart(site: Site, *processes: Process) -> str:
+    """Whom a broken link between two processes concerns: of a controller and a node the node."""
+    names = list(dict.fromkeys(process.host.name for process in processes))
+    nodes = [name for name in names if name in site.machines]
+    return " ".join(nodes or names)
 
 
 def _break(site: Site, client: Process, server: Process, *, kill: bool) -> None:

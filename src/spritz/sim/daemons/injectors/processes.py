@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.sim.daemons import coverage
 from spritz.sim.daemons.faults import drawn, performs, unit_of
+from spritz.sim.daemons.history import Injected
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
@@ -45,11 +46,19 @@ def _kill_at_callback(site: Site, action: Action, seconds: float) -> str | None:
 
     def happen() -> None:
         site.world.tell(f"fault: kill, {process}")
-        kill(unit)
+        _struck(site, action, unit)
 
     process.loop.when_called(calls, happen)
     site.world.after(seconds, lambda: process.loop.when_called(0, happen))
     return hit
+
+
+def _struck(site: Site, action: Action, unit: Unit) -> None:
+    """A kill that has waited for its moment: only now it is one."""
+    now = site.world.now
+    site.world.count(f"fault {action.kind}")
+    site.history.add(Injected(at=now, until=now, kind=action.kind, target=str(unit.process)))
+    kill(unit)
 
 
 @performs("kill at an await")
@@ -73,7 +82,7 @@ def _kill_at_await(site: Site, action: Action, seconds: float) -> str | None:
                 left -= 1
                 if not left:
                     site.world.tell(f"fault: kill, {process} at {place}")
-                    kill(unit)
+                    _struck(site, action, unit)
                     return
         loop.when_called(1, look)
 
