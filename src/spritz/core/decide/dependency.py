@@ -222,9 +222,7 @@ def job_started(context: DecisionContext, job: Job) -> None:
         for waiter_id in list(context.state.dependents.get(number, ())):
             waiting = context.state.jobs[waiter_id]
             if any(item.kind == "after" for item in waiting.dependencies):
-                killed = look_again(context, waiter_id)
-                if killed is not None:
-                    job_is_over(context, killed)
+                look_again(context, waiter_id)
 
 
 def job_is_over(context: DecisionContext, job: Job) -> None:

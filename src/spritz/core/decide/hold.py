@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import missing_tasks, select, single_out, with_whole_het_jobs
-from spritz.core.decide.dependency import job_is_over, look_again
+from spritz.core.decide.dependency import look_again
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
@@ -87,6 +87,4 @@ def release_job(context: DecisionContext, job: Job, priority: int | None = None)
             eligible_at=eligible_at,
         )
     )
-    killed = look_again(context, job.id)
-    if killed is not None:
-        job_is_over(context, killed)
+    look_again(context, job.id)

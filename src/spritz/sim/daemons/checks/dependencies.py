@@ -211,7 +211,6 @@ def _ended_unstarted_at(story: Story, subject: Subject) -> float:
     """
     leader, task = subject
     job = story.jobs.get(leader)
-<<<<<<< HEAD
     ends = [] if job is None or job.array is None else [(job.array.pending, job.ended_at if job.state.ended else 0.0)]
     ends += [(row.array_tasks, row.ended_at) for row in story.final.rows or () if row.array_job_id == leader]
     moments = [
@@ -220,17 +219,6 @@ def _ended_unstarted_at(story: Story, subject: Subject) -> float:
         if ended_at and tasks and task is not None and mask_of(tasks) >> task & 1
     ]
     return min(moments, default=inf)
-=======
-    if task is None:
-        return inf
-    if job is None:  # forgotten
-        rows = (row for row in story.final.rows or () if row.array_job_id == leader and row.array_tasks)
-        ends = [row.ended_at for row in rows if row.ended_at and task in mask_ids(mask_of(row.array_tasks))]
-    else:
-        pending = job.array.pending if job.array is not None and job.state.ended else "0"
-        ends = [job.ended_at] if task in mask_ids(mask_of(pending)) else []
-    return min((story.virtual_time(at) - story.final.clock_error_seconds for at in ends), default=inf)
->>>>>>> f7ab2f3b (sim: misfortune that strikes where somebody asks, and orders owed at once)
 
 
 def _asked_again(story: Story, subject: Subject, since: float, until: float) -> bool:
