@@ -1,6 +1,7 @@
 """What must hold of every history: pure functions of what clients and nodes wrote, and of what is read at the end.
 
-`check` runs all rules. Their numbers are those of issue 30, "What is checked".
+`check` runs all rules. The first digit is the promise: 1 durable, 2 linearizable, 3 starts and owners, 4 one controller, 5 bounded work, 6
+liveness, 7 planned starts.
 
 | rule | holds if | module |
 |---|---|---|
@@ -21,7 +22,7 @@
 | 3.ended, 3.suspended | nodes obey orders that they have accepted: ends and suspensions | `orders` |
 | 3.again | a job whose script has ended is not run again | `ends` |
 | 3.exit, 3.time | exit codes are those that nodes saw; jobs end at their time limit | `ends` |
-| 6.suspended, 6.begun, 6.killed, 6.answer | what was decided reaches nodes and clients in time | `arrivals` |
+| 6.suspended, 6.begun, 6.killed, 6.answer | what was decided reaches nodes and clients in time | `arrivals`, `links` |
 | 6.step | a step begins when it fits into its job | `steps` |
 | 6.abandoned, 6.lost | allocations end with their clients; machines without power are shown as DOWN | `arrivals` |
 | 4.term, 4.leader, 4.takeover | two controllers never both act | `terms` |
