@@ -19,8 +19,8 @@ class Planted:
     """One small wrong change.
 
     `rule`: the rule of the simulation that it breaks, 1 to 7. `why`: which guarantee breaks, and what must happen for
-    that to show. `needs`: parts of the world that must run for it to show. `defect`: which defect of issue 29 it puts
-    back ("": none). `also`: further edits, where one alone would be made good by a second check.
+    that to show. `needs`: parts of the world that must run for it to show. `defect`: which of the ten read defects it
+    puts back ("": none). `also`: further edits, where one alone would be made good by a second check.
     """
 
     name: str

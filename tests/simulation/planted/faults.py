@@ -18,5 +18,5 @@ AREAS: dict[str, tuple[Planted, ...]] = {
 
 FAULTS: tuple[Planted, ...] = tuple(fault for faults in AREAS.values() for fault in faults)
 
-#: The ten defects of issue 29 that reading found in core and controller (shared/cases/core/b*.py).
+#: The ten defects that reading found in core and controller, put back.
 DEFECTS = ("b1", "b2", "b3", "b4", "b5", "b6", "b7", "b10", "b14", "b16")

@@ -1,7 +1,7 @@
 """What must hold of every history: pure functions of what clients and nodes wrote, and of what is read at the end.
 
-`check` runs all rules. The first digit is the promise: 1 durable, 2 linearizable, 3 starts and owners, 4 one controller, 5 bounded work, 6
-liveness, 7 planned starts.
+`check` runs all rules. The first digit is the promise: 1 durable, 2 linearizable, 3 starts and owners, 4 one
+controller, 5 bounded work, 6 liveness, 7 planned starts.
 
 | rule | holds if | module |
 |---|---|---|
