@@ -194,6 +194,7 @@ class NodeMessages:
             restart_count=effect.restart_count,
             resume=effect.resume,
             grace_seconds=self._state().settings.preemption.suspend_grace_seconds,
+            version=self._state().version,
         )
 
     def _attach(self, effect: core_effects.AttachOn) -> Struct | None:

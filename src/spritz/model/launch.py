@@ -134,6 +134,9 @@ class SuspendTasks(Struct, frozen=True, kw_only=True):
     restart_count: int
     resume: bool = False
     grace_seconds: int = 2
+    #: events that the controller had applied when it said so: an earlier order may come later, from another node that
+    #: could not pass it on for a while. 0: not said, by an older release
+    version: int = 0
 
 
 class AttachClient(Struct, frozen=True, kw_only=True):

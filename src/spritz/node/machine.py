@@ -78,6 +78,7 @@ class _JobHere:
         "queued",
         "steps",
         "suspended",
+        "suspended_as_of",
         "waits",
         "wants_gone",
         "wants_prolog",
@@ -98,6 +99,8 @@ class _JobHere:
         self.wants_gone = False
         #: steps that start now are suspended at once
         self.suspended = False
+        #: term and version of the controller that said so last
+        self.suspended_as_of = (0, 0)
         #: the controller may give its resources to others already: it lost the node, set it DOWN, or did not hear of it
         #: for long
         self.evicted = False
@@ -353,8 +356,10 @@ class Machine:
 
     def _suspend(self, message: SuspendTasks) -> Actions:
         entry = self._jobs.get((message.job_id, message.restart_count))
-        if entry is None:
+        as_of = (message.term, message.version)
+        if entry is None or (message.version and as_of < entry.suspended_as_of):
             return []
+        entry.suspended_as_of = max(as_of, entry.suspended_as_of)
         entry.suspended = not message.resume
         return [SuspendStep(key, message.resume, float(message.grace_seconds)) for key in entry.steps.values()]
 

@@ -10,7 +10,15 @@ from msgspec import structs
 
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Job, JobSpec
-from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignalTasks, TerminateJob, TerminateStep
+from spritz.model.launch import (
+    LaunchBatch,
+    LaunchProlog,
+    LaunchStep,
+    SignalTasks,
+    SuspendTasks,
+    TerminateJob,
+    TerminateStep,
+)
 from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
@@ -276,6 +284,18 @@ def test_a_suspended_job_is_suspended_though_its_start_had_to_wait(prolog: bool)
     start, suspend = found[-2:]
     assert isinstance(start, actions.StartSupervisor)
     assert isinstance(suspend, actions.SuspendStep)
+
+
+def test_a_suspension_that_comes_after_the_resumption_is_passed_over() -> None:
+    """Another node could not pass it on for a while, and the controller sent what followed over its own link."""
+    machine = started(Machine("n1"))
+    order = SuspendTasks(term=1, node="n1", job_id=5, restart_count=0, version=7)
+    only(done(machine.handle(structs.replace(order, resume=True, version=9), 1)), actions.SuspendStep)
+    assert done(machine.handle(order, 1)) == []
+    later = structs.replace(order, term=2, version=3)
+    assert not only(done(machine.handle(later, 2)), actions.SuspendStep).resume
+    unsaid = structs.replace(order, term=2, version=0, resume=True)
+    assert only(done(machine.handle(unsaid, 2)), actions.SuspendStep).resume
 
 
 def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
