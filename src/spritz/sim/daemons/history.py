@@ -163,6 +163,8 @@ class Acted(Struct, kw_only=True):
     node: str = ""
     #: what the order is about, the same for each repetition: "12.0 life 1"
     subject: str = ""
+    #: of a suspension or its end: `launch.SuspendTasks.version`
+    version: int = 0
 
 
 class Linked(Struct, kw_only=True):

@@ -335,6 +335,7 @@ def _note_order(order: Any, call: Call | None) -> None:
             kind="ResumeTasks" if getattr(order, "resume", False) else type(order).__name__,
             node=order.node,
             subject=_subject(order),
+            version=getattr(order, "version", 0),
         )
     )
 

@@ -50,9 +50,14 @@ def orders(story: Story) -> Iterator[Violation]:
             is_its_end = order.kind == "TerminateStep" and order.subject.startswith(f"{began.job_id}.{began.step_id} ")
             if order.kind == "TerminateJob" or is_its_end:
                 yield from _begins_after(run, order, slow)
-            elif order.kind == "SuspendTasks":
+            elif order.kind == "SuspendTasks" and not _is_overtaken(order, its[:number]):
                 until = next((later.at for later in its[number + 1 :] if later.kind in _CONTINUES), inf)
                 yield from _goes_on(run, order, until, slow)
+
+
+def _is_overtaken(order: Acted, earlier: list[Acted]) -> bool:
+    """Whether the node has been told something later already."""
+    return any((other.term, other.version) > (order.term, order.version) for other in earlier if other.version)
 
 
 def _steps(story: Story) -> Iterator[Violation]:
