@@ -31,7 +31,8 @@ class Group(NamedTuple):
 FRESH = (
     Group("31-34"),
     Group("101-101", parts="accounting"),
-    Group("5-5", "every", parts="accounting"),
+    Group("7-7", "every", parts="accounting"),
+    Group("10-10", "every", parts="accounting"),
     Group("1-1", parts="standby"),
 )
 
