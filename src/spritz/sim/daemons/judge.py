@@ -73,7 +73,8 @@ _ANSWER_SECONDS = 120.0
 def judge_accounting(site: Site, accounting: Accounting) -> list[Violation]:
     """What the history cannot show: the tables are what the journal says, and sreport adds up what sacct lists."""
     world, host = site.world, site.controllers[0]
-    begin, end = (int(at) // _HOUR * _HOUR for at in (EPOCH, world.now))
+    # An hour is over when it is by slurmdbd's clock, which may have been set back for good.
+    begin, end = (int(at) // _HOUR * _HOUR for at in (EPOCH, min(world.now, accounting.host.wall())))
     hours = [(since, since + _HOUR) for since in range(begin, end, _HOUR)]
     try:
         jobs = accounting.read_jobs(site.login, _ANSWER_SECONDS)
