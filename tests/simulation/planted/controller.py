@@ -9,6 +9,14 @@ _DEFERRED = "controller/api/deferred.py"
 _PENDING = "core/pending.py"
 _REGISTRATION = "core/decide/registration.py"
 
+#: Without it a node does not start what it was told to end, however late the launch comes.
+_FORGETS_ENDS = Edit(
+    "node/machine.py",
+    "        # Its launch may still come: from a node that could not pass it on for a while.\n"
+    "        self._remember_end(key)\n",
+    "",
+)
+
 FAULTS = (
     Planted(
         name="launch_not_derived_again",
@@ -87,15 +95,7 @@ FAULTS = (
                 self._under_way[effect.node] += 1
             await self._deliver(effect, channel)
 """,
-        # The node would not start what it was told to end.
-        also=(
-            Edit(
-                "node/machine.py",
-                "        # Its launch may still come: from a node that could not pass it on for a while.\n"
-                "        self._remember_end(key)\n",
-                "",
-            ),
-        ),
+        also=(_FORGETS_ENDS,),
         why="An order over a node's own link overtakes the launch that is forwarded to it: the node ends what it does"
         " not have, and then starts a cancelled job.",
     ),
@@ -110,14 +110,7 @@ FAULTS = (
                 await asyncio.shield(earlier)
 """,
         new="",
-        also=(
-            Edit(
-                "node/machine.py",
-                "        # Its launch may still come: from a node that could not pass it on for a while.\n"
-                "        self._remember_end(key)\n",
-                "",
-            ),
-        ),
+        also=(_FORGETS_ENDS,),
         why="A forwarded message does not wait for the one before it: through another branch the end of a job reaches a"
         " node before its launch, and the cancelled job starts.",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -150,6 +150,33 @@ _REPEATS = frozenset({"slurmctld", "slurmd", "slurmdbd"})
 _LOST_SECONDS = 0.0002, 0.05
 
 
+def _at_next(
+    site: Site, action: Action, sender: str, name: str, seconds: float, strike: Callable[[Process, Process], None]
+) -> str | None:
+    """Strike at the next message of this kind that goes from one host to another within so many seconds: `sender` names
+    the process ("": any), and the action may name a job to whose host or from which it must go.
+    """
+    network, wanted = site.world.network, name.encode()
+    near = host_of(site, f"host of job:{action.data['job']}") if "job" in action.data else None
+    if "job" in action.data and near is None:
+        return None
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
+            return
+        if client.host is server.host or (near is not None and near not in (client.host, server.host)):
+            return
+        over()
+        strike(client, server)
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    site.world.after(seconds, over)
+    return name
+
+
 def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action, seconds: float) -> str | None:
     """The next request of a kind is received, and its answer is lost: with the link, the connection or the server; or
     who asked stands still for longer than it would have waited, and asks again.
@@ -160,17 +187,9 @@ def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action,
         sender, name, way = action.data.get("sender", ""), action.data["message"], action.data.get("way", way)
     elif not sender and way == "link" and bits & 1:
         way = "connection"  # a command waits for an answer that is late, and asks again if its connection breaks
-    wanted, until = name.encode(), world.now + seconds
-    near = host_of(site, f"host of job:{action.data['job']}") if "job" in action.data else None
-    if "job" in action.data and near is None:
-        return None
+    until = world.now + seconds
 
-    def told(client: Process, server: Process, data: bytes) -> None:
-        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
-            return
-        if client.host is server.host or (near is not None and near not in (client.host, server.host)):
-            return
-        network.on_bytes = [other for other in network.on_bytes if other is not told]
+    def strike(client: Process, server: Process) -> None:
         if way == "link":
             lasts = min(drawn(action, *_CUT_SECONDS), until - world.now)
             network.cut(server.host.name, client.host.name, lasts)
@@ -190,12 +209,8 @@ def _answer_lost(asked: tuple[tuple[str, str], ...], site: Site, action: Action,
         world.count(f"fault {action.kind}")
         site.history.add(Injected(at=world.now, until=world.now + lasts, kind=action.kind, target=concerns))
 
-    def over() -> None:
-        network.on_bytes = [other for other in network.on_bytes if other is not told]
-
-    network.on_bytes = [*network.on_bytes, told]
-    world.after(seconds, over)
-    return f"of {name}"
+    found = _at_next(site, action, sender, name, seconds, strike)
+    return None if found is None else f"of {name}"
 
 
 #: Orders and reports that must be derived or repeated when they do not arrive: (sender, kind).
@@ -209,22 +224,13 @@ _SENT = (
 
 def _request_lost(site: Site, action: Action, seconds: float) -> str | None:
     """The next message of a kind does not arrive: its connection breaks, or its receiver dies, just before."""
-    world, network, bits = site.world, site.world.network, int(action.data["draw"])
+    world, bits = site.world, int(action.data["draw"])
     sender, name = _SENT[bits % len(_SENT)]
     if "message" in action.data:
         sender, name = action.data.get("sender", ""), action.data["message"]
     dies = bits // len(_SENT) % 4 == 0
-    wanted = name.encode()
-    near = host_of(site, f"host of job:{action.data['job']}") if "job" in action.data else None
-    if "job" in action.data and near is None:
-        return None
 
-    def told(client: Process, server: Process, data: bytes) -> None:
-        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
-            return
-        if client.host is server.host or (near is not None and near not in (client.host, server.host)):
-            return
-        over()
+    def strike(client: Process, server: Process) -> None:
         hit = f"from {client.host.name} to {server.host.name}"
         world.tell(f"fault: request lost, {name} {hit}")
         world.count("fault request lost")
@@ -234,12 +240,7 @@ def _request_lost(site: Site, action: Action, seconds: float) -> str | None:
         if dies:
             world.after(0.0, lambda: _break(site, client, server, kill=True))
 
-    def over() -> None:
-        network.on_bytes = [other for other in network.on_bytes if other is not told]
-
-    network.on_bytes = [*network.on_bytes, told]
-    world.after(seconds, over)
-    return name
+    return _at_next(site, action, sender, name, seconds, strike)
 
 
 add(Kind(name="request lost", targets=("cluster",), seconds=(60, 900), weight=6), _request_lost)
