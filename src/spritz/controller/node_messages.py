@@ -110,6 +110,7 @@ class NodeMessages:
             return None  # it ended while its script was read
         return launch.LaunchBatch(
             term=self._term(),
+            version=self._state().version,
             node=effect.node,
             job=job,
             script=script,
@@ -127,6 +128,7 @@ class NodeMessages:
             return None
         return launch.LaunchStep(
             term=self._term(),
+            version=self._state().version,
             node=effect.node,
             job=job,
             step=step,

@@ -33,6 +33,8 @@ class LaunchBatch(Struct, frozen=True, kw_only=True):
     node_addresses: tuple[str, ...] = ()
     #: of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
+    #: as of `SuspendTasks`, for what the job's record says of a suspension
+    version: int = 0
 
 
 class LaunchStep(Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     node_ports: tuple[int, ...] = ()
     #: of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
+    #: as of `SuspendTasks`, for what the job's record says of a suspension
+    version: int = 0
 
 
 class LaunchProlog(Struct, frozen=True, kw_only=True):

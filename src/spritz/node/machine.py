@@ -108,6 +108,16 @@ class _JobHere:
         self.waits = False
 
 
+def _note_suspension(entry: _JobHere, message: LaunchBatch | LaunchStep | SuspendTasks, *, suspended: bool) -> bool:
+    """Whether the message is not older than what was said last: one that another node passes on may come late."""
+    as_of = (message.term, message.version)
+    if message.version and as_of < entry.suspended_as_of:
+        return False
+    entry.suspended_as_of = max(as_of, entry.suspended_as_of)
+    entry.suspended = suspended
+    return True
+
+
 class Machine:
     """Decides for one node. `prolog`, `epilog`: whether there are such programs. `kill_wait_seconds` as configured."""
 
@@ -263,7 +273,7 @@ class Machine:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry.prolog == "failed":
             return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
-        entry.suspended = message.job.state is JobState.SUSPENDED
+        _note_suspension(entry, message, suspended=message.job.state is JobState.SUSPENDED)
         if entry.waits:
             entry.queued.append(message)
             return []
@@ -356,11 +366,8 @@ class Machine:
 
     def _suspend(self, message: SuspendTasks) -> Actions:
         entry = self._jobs.get((message.job_id, message.restart_count))
-        as_of = (message.term, message.version)
-        if entry is None or (message.version and as_of < entry.suspended_as_of):
+        if entry is None or not _note_suspension(entry, message, suspended=not message.resume):
             return []
-        entry.suspended_as_of = max(as_of, entry.suspended_as_of)
-        entry.suspended = not message.resume
         return [SuspendStep(key, message.resume, float(message.grace_seconds)) for key in entry.steps.values()]
 
     def _attach(self, message: AttachClient) -> Actions | Rejection:

@@ -298,6 +298,16 @@ def test_a_suspension_that_comes_after_the_resumption_is_passed_over() -> None:
     assert only(done(machine.handle(unsaid, 2)), actions.SuspendStep).resume
 
 
+def test_a_launch_that_comes_after_the_suspension_does_not_undo_it() -> None:
+    """It was made before, and says that the job runs."""
+    machine = started(Machine("n1"))
+    machine.handle(SuspendTasks(term=1, node="n1", job_id=5, restart_count=0, version=7), 1)
+    start, suspend = done(machine.handle(structs.replace(launch_step(3), version=5), 1))
+    assert isinstance(start, actions.StartSupervisor)
+    assert isinstance(suspend, actions.SuspendStep)
+    only(done(machine.handle(structs.replace(launch_step(4), version=9), 1)), actions.StartSupervisor)
+
+
 def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
     machine = Machine("n1", epilog=True)
     assert only(done(machine.handle(terminate(), 1)), actions.RunEpilog).job == JOB
