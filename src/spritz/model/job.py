@@ -404,6 +404,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resumed_at: float = 0.0
     last_evaluated_at: float = 0.0
     expected_start_at: float = 0.0
+    #: where; without a time, where it was to start before it lost its planned start
     expected_nodes: tuple[str, ...] = ()
     preempted_at: float = 0.0
     #: how it is preempted when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)

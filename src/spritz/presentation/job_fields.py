@@ -596,8 +596,8 @@ FIELDS: tuple[Field, ...] = (
     Field("", (), lambda now: "", letter="s"),
     Field(
         "SCHEDNODES",
-        ("expected_nodes",),
-        lambda now, names: _hosts_or_blank(now, names) or NULL,
+        ("expected_start_at", "expected_nodes"),
+        lambda now, start_at, names: (_hosts_or_blank(now, names) if start_at else "") or NULL,
         letter="Y",
         name="schednodes",
     ),

@@ -161,7 +161,7 @@ def _place(job: Job) -> list[str]:
     ]
     if names:
         lines.append(f"BatchHost={names[0]}")
-    if job.expected_nodes and pending:
+    if job.expected_nodes and job.expected_start_at and pending:
         lines.append(f"SchedNodeList={hosts(job.expected_nodes)}")
     return lines
 

@@ -158,3 +158,19 @@ def test_nodes_of_another_system_are_for_external_jobs_alone() -> None:
     assert {job_id: share.names for job_id, share in site.cycle().items()} == {both: ("n1", "k1")}
     site.end(both)
     assert {job_id: share.names for job_id, share in site.cycle().items()} == {waits: ("n1",)}
+
+
+def test_a_job_that_lost_its_planned_start_is_not_told_a_time_and_takes_its_place_back() -> None:
+    site = site_of()
+    wide = site.submit(spec(12, 3, time_limit_minutes=30), priority=5)
+    site.cycle()
+    assert site.jobs[wide].expected_start_at == site.now + 3600.0
+    site.set_node("n3", NodeState.DOWN)
+    narrow = site.submit(spec(4, 1, time_limit_minutes=600), priority=1)
+    site.cycle()
+    assert site.jobs[wide].expected_start_at == 0.0
+    site.now += 60.0
+    site.set_node("n3")
+    # The job behind it would fit n3 now; it would be in the way for ten hours.
+    assert narrow not in site.cycle()
+    assert site.jobs[wide].expected_start_at == 1000.0 + 3600.0

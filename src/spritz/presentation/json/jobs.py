@@ -115,7 +115,7 @@ def kind_of(job: Job) -> object:
     """A key shared by jobs whose records differ only in `OWN_KEYS`; None for a running job."""
     if job.allocation is not None:
         return None
-    return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
+    return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_start_at > 0 and job.expected_nodes)
 
 
 def own_json(job: Job, cluster: str = "", exempt_seconds: int | None = None) -> Json:
@@ -386,7 +386,7 @@ def _request(job: Job) -> Json:
         "prefer": spec.prefer,
         "required_nodes": compress(spec.node_list),
         "resv_name": job.reservation,
-        "scheduled_nodes": compress(job.expected_nodes) if job.state == "PENDING" else "",
+        "scheduled_nodes": compress(job.expected_nodes) if job.state == "PENDING" and job.expected_start_at else "",
         "shared": _SHARED.get(spec.sharing.value, ()),
         "sockets_per_node": number(spec.sockets_per_node),
         **_per_part(spec),

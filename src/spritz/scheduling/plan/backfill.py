@@ -274,11 +274,9 @@ class Backfill:
         lie on nodes where this job had a planned start and lost it. They are planned again after it, in the same cycle.
         """
         index_of = self._table.index_of
-        # A job that is to start somewhere by its record, and has no planned start, lost it (a node went down, for
+        # A job that was to start somewhere by its record, and has no planned start, lost it (a node went down, for
         # example).
-        lost_nodes = (
-            {index_of[name] for name in record.expected_nodes if name in index_of} if record.expected_start_at else ()
-        )
+        lost_nodes = {index_of[name] for name in record.expected_nodes if name in index_of}
         # `_renewed`: the latest arrival for which planned starts were dropped in this cycle. For a job that joined the
         # queue before that one nothing is left to drop.
         newer = record.queued > self._renewed

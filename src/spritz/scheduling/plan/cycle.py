@@ -210,7 +210,7 @@ class Cycle:
         )
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
-        self.notes = Notes(snapshot, self.findings, self.parameters.resolution_seconds)
+        self.notes = Notes(snapshot, self.findings, self.parameters.resolution_seconds, self._still_planned)
         self.preemptor = Preemptor(snapshot, self.findings, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
         self.power_up = PowerUpBudget(snapshot.powered)
@@ -614,6 +614,10 @@ class Cycle:
         )
         self.findings.made = plan, self.planned.version
         return Result(plan, self.findings)
+
+    def _still_planned(self, record: JobRecord) -> bool:
+        """Whether a job for which this cycle has no planned start may have one: a full cycle knows all of them."""
+        return not self.full and bool(self.planned.of_jobs(record))
 
     def _check_planned(self) -> None:
         """Detect that the core dropped a start of the last plan: its resources are free, and earlier failures did not

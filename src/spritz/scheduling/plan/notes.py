@@ -16,6 +16,8 @@ from spritz.model.reasons import Reason
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.snapshot import Snapshot
@@ -44,9 +46,17 @@ _NEVER_HERE = frozenset(
 class Notes:
     """Verdicts of one cycle, by job and by shape."""
 
-    def __init__(self, snapshot: Snapshot, findings: Findings, resolution_seconds: float) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        findings: Findings,
+        resolution_seconds: float,
+        still_planned: Callable[[JobRecord], bool],
+    ) -> None:
         self._snapshot = snapshot
         self._findings = findings
+        #: whether a job that this cycle has not come to may still start when its record says
+        self._still_planned = still_planned
         #: a new expected start is reported only if it moved by at least this much
         self._resolution_seconds = resolution_seconds
         self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
@@ -125,7 +135,9 @@ class Notes:
             if expected is not None:
                 start_at, nodes = expected
             elif record.reason is verdict.reason:
-                start_at, nodes = record.expected_start_at, record.expected_nodes
+                # Where it was to start stays known, without a time: it takes that place back when its nodes return.
+                start_at = record.expected_start_at if self._still_planned(record) else 0.0
+                nodes = record.expected_nodes
         shift = abs(start_at - record.expected_start_at)
         moved = shift >= self._resolution_seconds or nodes != record.expected_nodes
         if record.reason is verdict.reason and record.reason_detail == verdict.detail and not moved:
