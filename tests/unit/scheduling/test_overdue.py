@@ -115,3 +115,22 @@ def test_a_late_job_that_is_not_the_first_takes_its_place_back_beside_one_that_i
     site.now += 130
     site.end(late)
     assert list(site.cycle()) == [second]
+
+
+def test_a_late_job_starts_where_it_was_planned_though_others_were_planned_right_behind_it() -> None:
+    """Elsewhere is free too, and planned for a job that it may not delay."""
+    site = site_of((), "n1", "n2", "n3")
+    early = site.submit(spec(4, time_limit_minutes=15, node_list=("n1",)))
+    late = site.submit(spec(4, time_limit_minutes=10, node_list=("n2",)))
+    site.submit(spec(4, time_limit_minutes=15, node_list=("n3",)))
+    assert len(site.cycle()) == 3
+    first = site.submit(spec(4, time_limit_minutes=10))
+    site.submit(spec(8, 2, time_limit_minutes=10, node_list=("n1", "n3")))
+    site.submit(spec(4, time_limit_minutes=10, node_list=("n2",)))
+    site.cycle()
+    site.now += 605
+    site.end(early)
+    site.end(late)
+    started = site.cycle(100)
+    assert list(started) == [first]
+    assert started[first].names == ("n2",)
