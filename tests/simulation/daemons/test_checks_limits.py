@@ -160,6 +160,14 @@ def test_a_launch_that_was_held_up_does_not_reach_into_a_reservation() -> None:
         assert ("3.reservation" not in day.broken()) is right
 
 
+def test_a_limit_may_be_shortened_to_end_before_a_reservation() -> None:
+    for minimum, right in ((1, True), (2, False)):
+        day = Day(reservations=(MEETING,))
+        job = day.submit(1, time_limit_minutes=3, time_min_minutes=minimum)
+        day.run(job, 30, 50)
+        assert ("3.reservation" not in day.broken()) is right
+
+
 def test_a_job_that_ran_when_the_reservation_was_made_may_go_on() -> None:
     day = Day()
     job = day.submit(1)

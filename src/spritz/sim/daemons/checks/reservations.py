@@ -89,6 +89,10 @@ def _into(story: Story, life: Life, run: Run, reserved: Reserved) -> Iterator[Vi
     minutes = min((value for value in limits if value is not None), default=None)
     if minutes is None or len(limits) != 1:
         return
+    wanted = story.wanted(life.job_id)
+    if wanted is not None and wanted.time_min_minutes:
+        # Its limit may have been shortened to end before the reservation; that one is not in the history.
+        minutes = min(minutes, wanted.time_min_minutes)
     slack = story.final.clock_error_seconds + story.final.rules.order_seconds
     # A launch may have been held up for long: its time runs from the controller's decision on.
     reported = life.reported.started_at if life.reported is not None else 0.0
