@@ -132,6 +132,8 @@ def decide(
         if cycle.parameters.predict and cycle.has_new_head():
             waiting = cycle.shortest_first(waiting)
             heapify(waiting)
+    if cycle.full:
+        cycle.start_due()
     return cycle
 
 
@@ -497,6 +499,29 @@ class Cycle:
                 self.blocked_queues.add(request.queue_key)
             # Otherwise the job may still start in another of its partitions, and the next job here becomes the head.
         return self.backfill.wait(record, shape, head=head)
+
+    def start_due(self) -> None:
+        """Start jobs whose planned starts are due at this very moment: lower-ranked jobs made way for them.
+
+        The next cycle would be late, by half a minute if this one takes that long. A start that is late ends late, so
+        with other jobs planned right behind it it would not be made, but planned again, cycle after cycle.
+        """
+        for record, future_start in self.backfill.planned_jobs:
+            request = future_start.request
+            queue_is_closed = request.queue_key in self.blocked_queues and not self.search.may_overtake()
+            if future_start.start_at > self.snapshot.now or request.component or request.is_service or queue_is_closed:
+                continue
+            task_id = self._next_task(record)
+            allocation = self.planned.due(request)
+            if record.id in self.started or task_id is _NO_TASK or allocation is None:
+                continue
+            key = next(self.rank(shape, key) for key, shape in record.entries if shape.request == request)
+            if (
+                self.licenses.find(record, key, request) is not None
+                and self.limits.verdict(record, request, allocation) is None
+                and self.power_up.allows(allocation)
+            ):
+                self.start(record, request, (allocation, None), task_id, self._break_for(record, key, request))
 
     def _entry_order(self, entry: tuple[SortKey, Shape]) -> tuple[Rank, int]:
         """Sort key of a job's entries: the order in which its partitions are tried."""

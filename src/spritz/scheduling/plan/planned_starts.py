@@ -197,47 +197,21 @@ class PlannedStarts:
         """The allocation planned for the first job of the request for now, if all of it is free and no later plan
         clashes.
         """
-        future_start = self._due(request)
-        return None if future_start is None or self._followed(future_start) else future_start.allocation
-
-    def due_late(self, record: JobRecord, key: Rank, request: Request) -> Allocation | None:
-        """As `due`, for a job whose time may have passed already: what lower-ranked jobs were to do behind it gives
-        way.
-        """
-        future_start = self._due(request)
-        if future_start is None:
-            return None
-        allocation = future_start.allocation
-        if self._followed(future_start):
-            # Counter-example for waiting: a full pass takes half a minute, and the starts that it plans for its own
-            # time come that much late. With other plans right behind them none would be carried out, pass after pass.
-            ends_at = self._snapshot.now + request.seconds
-            broken = self.outranked(record, key, request, allocation, ends_at, any_age=False)
-            if broken is None:
-                return None
-            self.take_back(broken)
-        return allocation
-
-    def _due(self, request: Request) -> FutureStart | None:
-        """The planned start of the first job of the request, if its time has come and all of it is free."""
         future_start, now = self.of(request), self._snapshot.now
         # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
         # again.
         if future_start is None or future_start.start_at > now or future_start.provisional or request.segment_alone:
             return None
         assert len(future_start.parts) == len(future_start.allocation.nodes)
-        rows = self._table.rows
-        parts = zip(future_start.parts, future_start.allocation.nodes, strict=True)
-        return future_start if all(is_free(rows[index], part, request) for (index, _holder), part in parts) else None
-
-    def _followed(self, future_start: FutureStart) -> bool:
-        """Whether it would overlap plans that were made to follow it: one that is carried out late ends late."""
-        late, holds = self._snapshot.now + future_start.request.seconds, self.view(future_start.request).holds
-        return any(
-            future_start.end_at <= hold.start_at < late
-            for index, _holder in future_start.parts
-            for hold, _ in holds.get(index, ())
-        )
+        rows, holds = self._table.rows, self.view(request).holds
+        for (index, _holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
+            if not is_free(rows[index], part, request):
+                return None
+            # A planned start that is carried out late ends late, and could then overlap plans made to follow it.
+            late = now + request.seconds
+            if any(future_start.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
+                return None
+        return future_start.allocation
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""

@@ -85,7 +85,7 @@ class StartSearch:
             return None
         start = self._look_for(record, key, shape)
         if start is None:
-            due = self._planned.due_late(record, key, shape.request)
+            due = self._planned.due(shape.request)
             start = None if due is None else (due, None)
         if start is not None and crossed(self._snapshot.reserved, shape.request, start[0], self._snapshot.now):
             return None
