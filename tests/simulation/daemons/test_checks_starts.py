@@ -113,6 +113,25 @@ def test_a_hold_lasts_over_a_requeue() -> None:
     assert "job 1 (restart 1) began on n1 at 6, but its hold" in day.broken()["3.held"]
 
 
+def test_holding_an_array_holds_no_task_that_is_over() -> None:
+    """Only a user can queue it again: a task that a boot had queued again was held."""
+    for by_user in (True, False):
+        day = Day()
+        array = day.submit(1, array_tasks=(0, 1))
+        task = array + 1
+        day.begin(task, 2)
+        if by_user:
+            day.end(task, 3)
+            day.request("hold", array, 4)
+            day.request("requeue", array, 5)
+        else:
+            day.boot(3, "n1")
+            day.request("hold", array, 4)
+        day.queue_again(task, 5)
+        day.run(task, 6, 7)
+        assert ("3.held" not in day.broken()) is by_user
+
+
 def test_a_launch_on_its_way_when_its_job_was_queued_again_and_held_is_accepted() -> None:
     """Without accounting nothing reports that life; its processes may begin for as long as orders may take."""
     for began, rules in ((3.2, set()), (400.0, {"3.held", "3.life"})):

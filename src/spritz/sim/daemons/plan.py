@@ -33,7 +33,7 @@ class Scale(Struct, frozen=True, kw_only=True):
     #: seconds in which jobs are submitted and faults happen
     busy_seconds: float = 3600.0
     #: seconds after the last fault in which everything must come to its end
-    quiet_seconds: float = 7200.0
+    quiet_seconds: float = 14_400.0
     #: faults on average
     faults: int = 12
     #: how often users do unusual things with their jobs, compared with a usual day
@@ -84,7 +84,7 @@ SCALES = {
     "crowded": Scale(nodes=4, jobs=40, busy_seconds=1500.0, faults=30, unusual=2.5),
     "gang": Scale(nodes=4, jobs=40, busy_seconds=1500.0, unusual=2.5, preemption="SUSPEND,GANG"),
     "evening": Scale(nodes=4, jobs=20, busy_seconds=900.0, faults=6, after_hours=True),
-    "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
+    "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, faults=120),
 }
 
 _FOR_EVER_SECONDS = 100_000

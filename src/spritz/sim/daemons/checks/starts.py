@@ -136,13 +136,26 @@ def _while_held(story: Story, life: Life) -> Iterator[Violation]:
         holds.insert(0, submission)
     for hold in holds:
         answered = hold.answered_at if hold.answered_at is not None else hold.called_at
-        if first <= answered or started_before(story, life, answered):
+        if first <= answered or started_before(story, life, answered) or _was_over(story, life, hold):
             continue
         lifted = (change for change in changes if may_release(change) and may_follow(change, hold))
         if not any(change.called_at <= first for change in lifted):
             text = f"but its hold was acknowledged at {clock(answered)}, and no release was called since"
             yield _violation("3.held", life, text, None, hold)
             return
+
+
+def _was_over(story: Story, life: Life, hold: Operation) -> bool:
+    """Whether the life is that of an array task which may have been over when the array was held, and was queued again
+    by a user after that.
+    """
+    if life.subject[1] is None or not any(
+        change.kind == "requeue" and change.called_at <= life.began_at and may_follow(change, hold)
+        for change in story.changes(life.subject)
+    ):
+        return False
+    earlier = [other for other in story.lives_of(life.subject) if other.life < life.life and other.runs]
+    return life.life > 0 and all(other.ended_at <= (hold.answered_at or inf) for other in earlier)
 
 
 def may_release(change: Operation) -> bool:
