@@ -285,8 +285,8 @@ def _given_back(story: Story, life: Life) -> Iterator[Violation]:
             yield _violation(story, "3.exit", life, None, text)
     elif finish.outcome is Outcome.UNKNOWN and finish.answer is not None and reported.state == "CANCELLED":
         until = finish.called_at + _PATIENCE_SECONDS
-        if quiet_seconds(story, frozenset(), finish.called_at, until) >= _AWAY_SECONDS:
-            return  # no controller was there for as long as it tried
+        if quiet_seconds(story, ("login",), finish.called_at, until) >= _AWAY_SECONDS:
+            return  # it could reach no controller for as long as it tried
         text = f"{life.label} is CANCELLED, which nobody asked for; {said}, and gave up telling that"
         yield _violation(story, "3.exit", life, None, text)
 
