@@ -128,7 +128,7 @@ def test_a_job_that_is_reported_to_outlive_its_script_is_reported() -> None:
     job = day.submit(1)
     day.run(job, 2, 5)
     day.record(job, state=JobState.TIMEOUT, started_at=2.0, ended_at=300.0)
-    assert day.broken(rows=None)["6.running"] == "job 1 is TIMEOUT at 300, and its script ended at 5"
+    assert day.broken(rows=None)["6.ended"] == "job 1 is TIMEOUT at 300, and its script ended at 5"
 
 
 def allocation(day: Day, outcome: Outcome, answer: str | None) -> Operation:

@@ -31,6 +31,7 @@ controller, 5 bounded work, 6 liveness, 7 planned starts.
 | 5.forgotten | jobs are forgotten MinJobAge after their end | `liveness` |
 | 5.repeats | no order is repeated too often (`repeats`; not part of `check`) | `terms` |
 | 6.answer, 6.completing, 6.running, 6.pending, 6.processes | at the end everything has moved on | `liveness` |
+| 6.ended | a batch job is over when its script is | `ends` |
 | 6.accounting, 6.usage | accounting's records are the truth; fair-share counts what they say | `accounts` |
 | 7.promise | the planned start of the first blocked job is kept | `promises` |
 

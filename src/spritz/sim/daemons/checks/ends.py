@@ -222,7 +222,7 @@ def _outlives(story: Story, life: Life) -> Iterator[Violation]:
     if story.earliest(reported.ended_at) > latest:
         ended = clock(reported.ended_at)
         text = f"{life.label} is {reported.state} at {ended}, and its script ended at {clock(batch.until)}"
-        yield _violation(story, "6.running", life, batch, text)
+        yield _violation(story, "6.ended", life, batch, text)
 
 
 def _outlived(story: Story, life: Life) -> Iterator[Violation]:
