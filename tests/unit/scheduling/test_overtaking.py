@@ -146,3 +146,19 @@ def test_of_equal_jobs_that_start_at_the_same_time_none_is_overtaken() -> None:
     here.end(small)
     here.cycle()
     assert here.projection.ledger.starts == planned
+
+
+def test_of_two_equal_jobs_the_second_does_not_take_the_start_that_is_made_for_the_first() -> None:
+    here = Site([node(f"n{number}", 4) for number in range(1, 5)])
+    here.submit(spec(4, time_limit_minutes=3, node_list=("n1",)))
+    short = here.submit(spec(4, time_limit_minutes=4, node_list=("n2",)))
+    here.submit(spec(4, time_limit_minutes=4, node_list=("n3",)))
+    assert len(here.cycle()) == 3
+    first = here.submit(spec(8, 2, time_limit_minutes=2))
+    here.submit(spec(8, 2, time_limit_minutes=2))
+    here.cycle()
+    (ledger,) = here.projection.ledger.by_request.values()
+    assert [start.start_at - here.now for start in ledger] == [180.0, 240.0]
+    here.now += 121
+    here.end(short)
+    assert list(here.cycle()) == [first]

@@ -107,6 +107,7 @@ class Backfill:
         # n-th planned start of its request, so positions must not shift between cycles.
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.planned_per_array)
         self._seen[shape.order] += tasks
+        self.planned.wait(record, request, tasks)
         if request.lifts(NO_RESERVE):
             self._headless.update((request.queue_key,) if head else ())
             return False

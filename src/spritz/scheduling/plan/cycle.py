@@ -512,7 +512,7 @@ class Cycle:
             if future_start.start_at > self.snapshot.now or request.component or request.is_service or queue_is_closed:
                 continue
             task_id = self._next_task(record)
-            allocation = self.planned.due(request)
+            allocation = self.planned.free_allocation(future_start)
             if record.id in self.started or task_id is _NO_TASK or allocation is None:
                 continue
             key = next(self.rank(shape, key) for key, shape in record.entries if shape.request == request)
@@ -642,7 +642,7 @@ class Cycle:
 
     def _still_planned(self, record: JobRecord) -> bool:
         """Whether a job for which this cycle has no planned start may have one: a full cycle knows all of them."""
-        return not self.full and bool(self.planned.of_jobs(record))
+        return not self.full and any(self.planned.ledger.of(shape.request) for _key, shape in record.entries)
 
     def _check_planned(self) -> None:
         """Detect that the core dropped a start of the last plan: its resources are free, and earlier failures did not

@@ -12,6 +12,7 @@ Source: slurm.conf(5) SchedulerParameters bf_*.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +55,11 @@ class PlannedStarts:
         self._profile_made: Profile | None = None
         #: the profile as seen by jobs inside a reservation, and by jobs that the reservation lets in
         self._views: dict[tuple[str, int], Profile] = {}
+        #: By request: how many jobs (or array tasks) of it this cycle has found to wait. They have its first planned
+        #: starts, which are none of the next job's: else that would start in the place of one before it.
+        self._waiting: Counter[Request] = Counter()
+        #: by job and request: the place of its planned start, if it is one of those
+        self._places: dict[tuple[int, Request], int] = {}
         #: whether the planned starts differ from the snapshot's
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
@@ -97,10 +103,10 @@ class PlannedStarts:
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def leftover(self, request: Request, ends_at: float) -> Leftover:
-        """What planned starts leave free from now until `ends_at` for the first job of the request. Its own planned
+        """What planned starts leave free from now until `ends_at` for the next job of the request. Its own planned
         start does not count.
         """
-        return Leftover(self.view(request), ends_at, next(iter(self.ledger.of(request)), None))
+        return Leftover(self.view(request), ends_at, self.of(request))
 
     def flexible(self, index: int) -> bool:
         """Whether planned starts on this node need counts of CPUs only, and not particular CPUs."""
@@ -166,8 +172,12 @@ class PlannedStarts:
 
     def of_jobs(self, *records: JobRecord) -> list[FutureStart]:
         """The planned starts of these jobs, in any of their partitions."""
-        shapes = [shape for record in records for _key, shape in record.entries]
-        return [future_start for shape in shapes for future_start in self.ledger.of(shape.request)[:1]]
+        own_starts = (
+            self._at(shape.request, self._places.get((record.id, shape.request)))
+            for record in records
+            for _key, shape in record.entries
+        )
+        return [future_start for future_start in own_starts if future_start is not None]
 
     def _gives_way(self, hold: FutureHold, record: JobRecord, key: Rank, *, any_age: bool) -> TypeGuard[FutureStart]:
         """Whether the job may break this, which is no reservation."""
@@ -190,17 +200,32 @@ class PlannedStarts:
             self.drop(future_start)
 
     def of(self, request: Request) -> FutureStart | None:
-        """The planned start of the first job of the request."""
-        return next(iter(self.ledger.of(request)), None)
+        """The planned start of the next job of the request, behind those that wait."""
+        return self._at(request, None)
+
+    def _at(self, request: Request, place: int | None) -> FutureStart | None:
+        items = self.ledger.of(request)
+        if not items:
+            return None
+        place = self._waiting[request] if place is None else place
+        return items[place] if place < len(items) else None
+
+    def wait(self, record: JobRecord, request: Request, tasks: int) -> None:
+        """The job, or so many tasks of the array, have the next planned starts of the request, if there are so many."""
+        self._places[record.id, request] = self._waiting[request]
+        self._waiting[request] += tasks
 
     def due(self, request: Request) -> Allocation | None:
-        """The allocation planned for the first job of the request for now, if all of it is free and no later plan
-        clashes.
-        """
-        future_start, now = self.of(request), self._snapshot.now
+        """The allocation planned for the next job of the request for now, if it can be had."""
+        future_start = self.of(request)
+        return None if future_start is None else self.free_allocation(future_start)
+
+    def free_allocation(self, future_start: FutureStart) -> Allocation | None:
+        """Its allocation, if its time has come, all of it is free, and no later plan clashes."""
+        request, now = future_start.request, self._snapshot.now
         # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
         # again.
-        if future_start is None or future_start.start_at > now or future_start.provisional or request.segment_alone:
+        if future_start.start_at > now or future_start.provisional or request.segment_alone:
             return None
         assert len(future_start.parts) == len(future_start.allocation.nodes)
         rows, holds = self._table.rows, self.view(request).holds

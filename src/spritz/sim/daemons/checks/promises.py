@@ -135,7 +135,9 @@ def _started_at(story: Story, promise: Promise) -> float:
     # The number of an array is in the end that of its last task.
     is_whole = index is None or promise.job_id == leader or bool(wanted is not None and wanted.het_size)
     lives = story.lives_of_whole(leader) if is_whole else story.lives_of(promise.subject)
-    began = [life.began_at for life in lives if promise.reading.called_at <= life.began_at < inf]
+    # An array shows the start that a task has just used up, until the next full pass.
+    stale = story.final.rules.plan_seconds if wanted is not None and wanted.array_tasks else 0.0
+    began = [life.began_at for life in lives if promise.reading.called_at - stale <= life.began_at < inf]
     return min(began, default=story.final.read_at)
 
 
