@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.commands.job import CancelJobs, ReleaseJob, RequeueJob
+from spritz.model.commands.job import CancelJobs, HoldJob, ReleaseJob, RequeueJob
 from spritz.model.job import Dependency
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.plan import PlannedStart
@@ -140,4 +140,14 @@ def test_the_minutes_after_a_start_begin_with_the_next_one_of_a_job_that_waits_a
     now = world.submit(dependencies=(Dependency(kind="after", job_id=first),))
     assert [bool(world.job(number).dependencies) for number in (early, late, now)] == [True, True, False]
     assert world.job(early).dependencies[0].due_at == due_at, "it saw the start"
+    world.check()
+
+
+def test_a_task_that_gets_its_own_record_waits_for_no_counterpart_that_is_not_there(world: World) -> None:
+    first = world.submit(array="0-1")
+    second = depending(world, "aftercorr", first, array="0-3")
+    world.do(HoldJob(target=JobTarget(second, format(0b1010, "x"))))
+    with_counterpart, without = (world.job(world.state.arrays[second][task]) for task in (1, 3))
+    assert [item.kind for item in with_counterpart.dependencies] == ["aftercorr"]
+    assert not without.dependencies
     world.check()

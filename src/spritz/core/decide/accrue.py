@@ -14,7 +14,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.arrays import lowest_tasks, single_out
+from spritz.core.decide.arrays import lowest_tasks
+from spritz.core.decide.dependency import single_out
 from spritz.core.eligibility import accrues_age
 from spritz.model.events import job as events
 from spritz.model.limits.check import accrual_room

@@ -17,7 +17,7 @@ from spritz.core.siblings import own_number
 from spritz.model.events.job import ArrayTaskSplit
 from spritz.model.federation import federated_number
 from spritz.model.resources import mask_of
-from spritz.notation.ranges import format_array, format_ids
+from spritz.notation.ranges import format_array, format_ids, ids_of
 from spritz.notation.ranges import mask_of as tasks_mask
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _select_tasks(state: State, array_id: int, wanted: int) -> list[Selected]:
     selected = []
     records = state.arrays.get(array_id, {})
     if wanted.bit_count() < len(records):
-        hits = [records[task] for task in _bits(wanted) if task in records]
+        hits = [records[task] for task in ids_of(wanted) if task in records]
     else:
         hits = [number for task, number in sorted(records.items()) if wanted >> task & 1]
     selected = [Selected(state.jobs[number]) for number in hits]
@@ -133,16 +133,6 @@ def lowest_tasks(job: Job, count: int) -> int:
         lowest = pending & -pending
         pending, tasks = pending ^ lowest, tasks | lowest
     return tasks
-
-
-def _bits(mask: int) -> list[int]:
-    text = format(mask, "b")[::-1]
-    return [index for index, bit in enumerate(text) if bit == "1"]
-
-
-def single_out(context: DecisionContext, array_id: int, tasks: int) -> list[int]:
-    """Give each of these pending tasks its own record. Returns their job ids in order of the task ids."""
-    return [split(context, array_id, task_id) for task_id in _bits(tasks)]
 
 
 def split(context: DecisionContext, array_id: int, task_id: int) -> int:

@@ -274,6 +274,16 @@ def correspond(context: DecisionContext, job_id: int, array_id: int) -> None:
     _cascade(context, _corresponding(context, job_id, array_id, None))
 
 
+def single_out(context: DecisionContext, array_id: int, tasks: int) -> list[int]:
+    """Give each of these pending tasks its own record. Returns their job ids in order of the task ids."""
+    corresponds = any(item.kind == "aftercorr" for item in context.state.jobs[array_id].dependencies)
+    numbers = [split(context, array_id, task_id) for task_id in ids_of(tasks)]
+    # The array's record waits for all counterparts; a task that has none need not.
+    for number in numbers if corresponds else ():
+        look_again(context, number)
+    return numbers
+
+
 def _cascade(context: DecisionContext, cancelled: Iterable[Job | None]) -> None:
     for job in cancelled:
         if job is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
-from spritz.core.decide.arrays import missing_tasks, select, single_out, with_whole_het_jobs
-from spritz.core.decide.dependency import look_again
+from spritz.core.decide.arrays import missing_tasks, select, with_whole_het_jobs
+from spritz.core.decide.dependency import look_again, single_out
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
 from spritz.core.decide.accounts import association_number, check_move, with_account
-from spritz.core.decide.arrays import missing_tasks, select, single_out
-from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, still_open
+from spritz.core.decide.arrays import missing_tasks, select
+from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, single_out, still_open
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates, with_unique_nodes
