@@ -286,14 +286,20 @@ class NodeLinks:
 
     def _link(self, name: str, channel: Channel) -> None:
         old = self._links.get(name)
-        if old is not None and old is not channel:
-            self._names.get(old, {}).pop(name, None)
-            self._context.log.info("node.replaced", node=name, peer=channel.pipe.peer_name)
         if channel not in self._names:
             self._names[channel] = {}
             channel.on_close(lambda: self._lost(channel))
         self._names[channel][name] = None
         self._links[name] = channel
+        if old is not None and old is not channel:
+            self._names.get(old, {}).pop(name, None)
+            self._context.log.info("node.replaced", node=name, peer=channel.pipe.peer_name)
+            if _origin(old.pipe.peer_name) == _origin(channel.pipe.peer_name):
+                # While the controller stood still, its daemon may have given a connection up and made another one. The
+                # registrations of both are read then, in any order: if the one that lives came first, its daemon must
+                # hear that it counts no longer, and register again. Two daemons of one name on two hosts would drive
+                # each other out without end.
+                old.close()
         self._silent_since.pop(name, None)
         self._declared.discard(name)
         self.heard(channel)

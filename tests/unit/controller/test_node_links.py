@@ -605,6 +605,24 @@ def test_a_node_whose_daemon_has_gone_is_silent(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err.count("node.silent nodes=1 first=n1") == 1, "told once, though two looked"
 
 
+@pytest.mark.parametrize("other_host", [False, True])
+def test_a_connection_that_another_of_its_daemon_replaces_is_closed(other_host: bool) -> None:
+    """It may be the one that lives, and the other one given up: the daemon hears of it, and registers again."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            living, given_up = DaemonChannel(), DaemonChannel()
+            if other_host:
+                living.pipe.peer_name, given_up.pipe.peer_name = "10.0.0.1:5000", "10.0.0.2:5000"
+            for channel in (living, given_up):
+                controller.register(channel)
+                await controller.writer.drain()
+            assert given_up.is_open
+            assert living.is_open is other_host
+
+    asyncio.run(main())
+
+
 #: Seconds that lie before any controller of these tests.
 LONG_AGO = 1e6
 
