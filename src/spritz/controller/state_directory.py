@@ -16,7 +16,7 @@ from spritz.controller.recovery import Recovered, best_image, recover, replay_re
 from spritz.core.machine import Machine
 from spritz.model.errors import SpritzError
 from spritz.model.events.cluster import JobIdsSkipped
-from spritz.runtime.disk import UnsafeDirectory, private_directory, write_atomically
+from spritz.runtime.disk import UnsafeDirectory, private_directory, sync_directory, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,9 @@ def open_state(options: Options, configuration: Configuration, log: Logger) -> t
     _check_cluster_name(directory, configuration.settings.cluster_name)
     if options.clear:
         set_aside(directory, "cleared", log)
+        _salvage_file(directory).unlink(missing_ok=True)
     try:
+        _take_up_salvage(directory, again=options.ignore_errors)
         return _open(directory, configuration)
     except JournalCorrupt as error:
         if not options.ignore_errors:
@@ -88,21 +90,32 @@ def _check_cluster_name(directory: Path, cluster: str) -> None:
 
 def set_aside(directory: Path, why: str, log: Logger) -> None:
     """Move the state into a subdirectory of its own, so that even `-c` deletes nothing."""
-    names = [path for path in directory.iterdir() if path.name.startswith(("journal.db", "image."))]
-    if not names:
+    files = _files(directory)
+    if not files:
         return
     # The lock is held during the move: a running controller must not lose its files.
     probe = take_lock(directory)
     try:
-        number = 1
-        while (target := directory / f"{why}.{number}").exists():
-            number += 1
+        target = _unused(directory, why)
         target.mkdir(mode=0o700)
-        for path in names:
+        for path in files:
             path.rename(target / path.name)
+        sync_directory(target)
     finally:
         os.close(probe)
-    log.info("state.set_aside", directory=target, files=len(names))
+    log.info("state.set_aside", directory=target, files=len(files))
+
+
+def _files(directory: Path) -> list[Path]:
+    """The files of the state in a directory."""
+    return [path for path in directory.iterdir() if path.name.startswith(("journal.db", "image."))]
+
+
+def _unused(directory: Path, why: str) -> Path:
+    number = 1
+    while (target := directory / f"{why}.{number}").exists():
+        number += 1
+    return target
 
 
 def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
@@ -117,12 +130,17 @@ def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tupl
         ids_below = machine.state.next_job_id + UNKNOWN_IDS
     if machine.state.next_job_id < ids_below <= machine.state.settings.max_job_id:
         machine.apply(JobIdsSkipped(at=machine.state.at, next_job_id=ids_below))
+    damaged = _unused(directory, "damaged").name
+    _note_salvage(directory, damaged, _MOVING)
     set_aside(directory, "damaged", log)
+    _note_salvage(directory, damaged, _WRITING)
     journal = SqliteJournal(directory)
     sequence = machine.state.version
     if sequence:
         journal.seed(sequence, scripts)
         journal.write_image(Image(sequence=sequence, payload=machine.image()))
+    _salvage_file(directory).unlink()
+    sync_directory(directory)
     log.error(
         "state.salvaged",
         jobs=len(machine.state.jobs),
@@ -130,6 +148,53 @@ def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tupl
         next_job_id=machine.state.next_job_id,
     )
     return journal, Recovered(machine=machine, image_sequence=sequence, replayed=0)
+
+
+#: What a salvage was doing when it was last heard of: moving the damaged files away, or writing the new ones.
+_MOVING, _WRITING = "moving", "writing"
+
+
+def _salvage_file(directory: Path) -> Path:
+    """While a salvage is under way: where the damaged files go, and what it does. A controller that was killed
+    meanwhile, and then found the directory empty, would begin a new cluster in it.
+    """
+    return directory / "salvage"
+
+
+def _note_salvage(directory: Path, damaged: str, doing: str) -> None:
+    write_atomically(_salvage_file(directory), f"{damaged} {doing}\n".encode())
+
+
+def _take_up_salvage(directory: Path, *, again: bool) -> None:
+    """After a salvage that was interrupted: put the damaged files back, for another one (`again`).
+
+    Raises JournalCorrupt without `again`.
+    """
+    try:
+        name, doing = _salvage_file(directory).read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return
+    damaged = directory / name
+    if not again:
+        raise JournalCorrupt(
+            f"a start with -i was interrupted: {directory} is incomplete, and its files are in {damaged}",
+            hint="start with -i again",
+        )
+    probe = take_lock(directory)
+    try:
+        if doing == _WRITING:
+            for path in _files(directory):
+                path.unlink()
+            # From here on what lies in the directory is of the damaged state, also if this is interrupted.
+            _note_salvage(directory, name, _MOVING)
+        if damaged.exists():
+            for path in _files(damaged):
+                path.rename(directory / path.name)
+            damaged.rmdir()
+        _salvage_file(directory).unlink()
+        sync_directory(directory)
+    finally:
+        os.close(probe)
 
 
 def _ids_below(directory: Path) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +64,60 @@ def test_ids_go_on_above_all_that_were_reserved(damaged: tuple[Path, int]) -> No
     assert later.machine.state.next_job_id == 1001
     again.close()
     assert (directory / "damaged.1" / "journal.db").exists()
+
+
+#: What changes files while `-i` saves what can be read.
+CHANGES = ((os, "rename"), (os, "unlink"), (os, "replace"), (SqliteJournal, "seed"), (SqliteJournal, "write_image"))
+
+
+def is_killed(directory: Path, at: int) -> bool:
+    """Start with -i in a process that is killed at a change of files. False: it made fewer."""
+    process = os.fork()
+    if not process:
+        try:
+            changes = iter(range(1, at))
+            for place, name in CHANGES:
+                setattr(place, name, _counted(getattr(place, name), changes))
+            start(directory, ignore_errors=True)[0].close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert code in (0, 9)
+    return code == 9
+
+
+def _counted(function: Callable[..., Any], changes: Iterator[int]) -> Callable[..., Any]:
+    def change(*arguments: Any, **keywords: Any) -> Any:
+        if next(changes, None) is None:
+            os._exit(9)
+        return function(*arguments, **keywords)
+
+    return change
+
+
+def test_a_salvage_that_is_killed_leaves_no_empty_state_and_is_made_again(damaged: tuple[Path, int]) -> None:
+    """At each change of files; and perhaps once more, in the salvage that takes it up."""
+    damage, lost = damaged
+    for first in count(1):
+        kills = 0
+        for second in (0, 2, 6, 9):
+            directory = damage.with_name(f"killed.{first}.{second}")
+            shutil.copytree(damage, directory)
+            kills = sum(is_killed(directory, at) for at in (first, second) if at)
+            if kills:
+                with pytest.raises(JournalCorrupt):
+                    start(directory, ignore_errors=False)
+            journal, recovered = start(directory, ignore_errors=True)
+            assert (list(recovered.machine.state.jobs), recovered.machine.state.next_job_id) == ([lost - 1], 1001)
+            journal.close()
+            start(directory, ignore_errors=False)[0].close()
+            shutil.rmtree(directory)
+            if not kills:
+                break
+        if not kills:
+            break
+    assert first > 8
 
 
 def test_where_no_ids_are_reserved_many_are_left_out(damaged: tuple[Path, int]) -> None:
