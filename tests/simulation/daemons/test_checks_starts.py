@@ -278,6 +278,23 @@ def test_a_job_may_have_started_in_a_life_that_left_nothing(restart_count: int, 
     assert ("3.dependency" not in day.broken(rows=None)) is right
 
 
+def test_a_job_that_waited_in_vain_and_was_queued_again_had_ended() -> None:
+    """Nothing is left of its first life: it may have ended by itself, if it waited for something."""
+    for waits in (True, False):
+        day = Day()
+        before = day.submit(1)
+        on_failed = (Condition(kind="afterok", job_id=before),) if waits else ()
+        first = day.submit(2, dependencies=on_failed)
+        second = day.submit(3, dependencies=(Condition(kind="afternotok", job_id=first),))
+        day.request("cancel", before, 4)
+        day.record(before, state="CANCELLED", ended_at=4.0)
+        day.run(second, 5, 6)
+        day.request("requeue", first, 7)
+        day.queue_again(first, 7)
+        day.run(first, 8, 9)
+        assert ("3.dependency" not in day.broken()) is waits
+
+
 def test_any_of_several_dependencies_suffices() -> None:
     for mode, right in (("any", True), ("all", False)):
         day = Day()

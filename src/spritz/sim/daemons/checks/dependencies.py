@@ -189,7 +189,15 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     # A life that ended before its start leaves no trace where the job was queued again.
     elif (not lives or lives[0].life or lives[-1].life >= len(lives)) and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
+    elif lives and lives[0].life and _may_end_unstarted(story, subject):
+        outcomes.append(None)
     return outcomes
+
+
+def _may_end_unstarted(story: Story, subject: Subject) -> bool:
+    """Whether its life may have ended by itself before its start: in vain, or at its deadline."""
+    wanted = story.wanted(subject[0])
+    return wanted is not None and bool(wanted.dependencies or wanted.deadline_at)
 
 
 def _lives(story: Story, subject: Subject) -> list[Life]:
