@@ -287,7 +287,7 @@ def test_a_job_that_waited_in_vain_and_was_queued_again_had_ended() -> None:
         first = day.submit(2, dependencies=on_failed)
         second = day.submit(3, dependencies=(Condition(kind="afternotok", job_id=first),))
         day.request("cancel", before, 4)
-        day.record(before, state="CANCELLED", ended_at=4.0)
+        day.record(before, state=JobState.CANCELLED, ended_at=4.0)
         day.run(second, 5, 6)
         day.request("requeue", first, 7)
         day.queue_again(first, 7)
