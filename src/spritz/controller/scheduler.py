@@ -13,7 +13,7 @@ Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -511,26 +511,26 @@ class SchedulerDriver:
                 self._projection.redeemed.clear()
             done.ended(done, outcome)
 
-    def _used_up(self, done: _Application) -> Counter[Request]:
-        """How many jobs of each request have started that the plan takes for waiting: while a full pass was under way,
-        quick ones started them. Of jobs that the plan starts, itself or in vain, it has no planned start.
+    def _started_by_others(self, done: _Application) -> list[tuple[int, Request]]:
+        """Jobs that have started and that the plan takes for waiting, with their requests: while a full pass was under
+        way, quick ones started them. Of jobs that the plan starts, itself or in vain, it has no planned start.
         """
         started = self._projection.redeemed[done.redeemed :]
         if not started:
-            return Counter()
+            return []
         arrays = self._context.machine.state.arrays
         planned = {
             start.job_id if start.task_id is None else arrays.get(start.job_id, {}).get(start.task_id, start.job_id)
             for start in done.plan.starts
         }
-        return Counter(request for job_id, request in started if job_id not in planned)
+        return [(job_id, request) for job_id, request in started if job_id not in planned]
 
     def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""
         plan = done.plan
         if self._trusted:
             try:
-                self._projection.adopt(plan, self._used_up(done))
+                self._projection.adopt(plan, self._started_by_others(done))
             except Exception as error:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tests.unit.scheduling.site import Site, node, partition, spec
 
 
@@ -27,9 +25,28 @@ def test_a_job_that_started_meanwhile_leaves_its_planned_start_to_no_other() -> 
     stale = site.plan()
     site.end(running)
     assert list(site.cycle()) == [waiting[0]]
-    site.projection.adopt(stale, Counter(request for _job_id, request in site.projection.redeemed[before:]))
+    site.projection.adopt(stale, site.projection.redeemed[before:])
     # The first of these three was of the job that runs now, until 3600: nobody can have its nodes then.
     assert promised(site) == [7200.0, 10800.0]
+
+
+def test_what_jobs_that_started_meanwhile_hold_is_planned_for_nobody() -> None:
+    nodes = [node(f"n{number}", 4) for number in (1, 2)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    running = [site.submit(spec(4, 1, node_list=(name,), time_limit_minutes=60)) for name in ("n1", "n2")]
+    site.cycle()
+    site.end(running[1])
+    wide = site.submit(spec(8, 2, time_limit_minutes=60), priority=9)
+    before = len(site.projection.redeemed)
+    stale = site.plan()
+    # Of higher rank, or it would not start; two hours on a node where the other one is planned in an hour.
+    newer = site.submit(spec(4, 1, time_limit_minutes=120), priority=99)
+    assert list(site.cycle(100)) == [newer]
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == []
+    site.cycle()
+    assert promised(site) == [7200.0]
+    assert site.jobs[wide].expected_start_at == 8200.0
 
 
 def test_starts_of_the_plan_itself_are_not_taken_from_it() -> None:

@@ -10,8 +10,7 @@ Source: model.events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.cluster import ClusterSettings
@@ -257,11 +256,11 @@ class Projection:
             self.queue.note(record)
         self.memory.add(findings)
 
-    def adopt(self, plan: Plan, used_up: Mapping[Request, int] = MappingProxyType({})) -> None:
-        """Take over the planned starts of a plan, once its starts have been applied. `used_up`: how many jobs of each
-        request others have started since the snapshot that the plan was made from (`redeemed`).
+    def adopt(self, plan: Plan, started: Sequence[tuple[int, Request]] = ()) -> None:
+        """Take over the planned starts of a plan, once its starts have been applied. `started`: jobs that others have
+        started since the snapshot that the plan was made from, with their requests (`redeemed`).
         """
-        planned_starts.adopt(self, plan, used_up)
+        planned_starts.adopt(self, plan, started)
 
     # -- nodes and partitions
 

@@ -7,6 +7,7 @@ Source: docs/decisions/0030-planned-starts.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
@@ -14,7 +15,7 @@ from spritz.scheduling.view.events import waiting_jobs
 from spritz.scheduling.view.planned_starts import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.model.plan import Plan, PlannedFutureStart
     from spritz.scheduling.view.hardware import Hardware
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.request import Request
 
 
-def adopt(projection: Projection, plan: Plan, used_up: Mapping[Request, int]) -> None:
+def adopt(projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]]) -> None:
     """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
-    since, those on nodes that no longer exist, and `used_up`: of each request so many of the earliest, whose jobs were
-    started by others since the snapshot that the plan was made from.
+    since, and those on nodes that no longer exist. `started`: jobs that others started since the snapshot that the plan
+    was made from, with their requests: of each request so many planned starts, the earliest, are theirs, and what they
+    hold is planned for nobody.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
             if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
-    if plan.future_starts is None or _take_over(projection, plan.future_starts, used_up):
+    if plan.future_starts is None or _take_over(projection, plan.future_starts, started):
         made, version = projection.memory.made
         if made is plan:
             # The ledger is now as the cycle left it, so failures recorded with its version are still valid. Dropping
@@ -44,10 +46,12 @@ def adopt(projection: Projection, plan: Plan, used_up: Mapping[Request, int]) ->
 
 
 def _take_over(
-    projection: Projection, future_starts: Sequence[PlannedFutureStart], used_up: Mapping[Request, int]
+    projection: Projection, future_starts: Sequence[PlannedFutureStart], started: Sequence[tuple[int, Request]]
 ) -> bool:
     """Make the ledger hold these. True if it could take all of them."""
     index_of = projection.table.index_of
+    used_up = Counter(request for _job_id, request in started)
+    taken = _taken(projection, {job_id for job_id, _request in started})
     complete = True
     planned: dict[Request, list[PlannedFutureStart]] = {}
     for item in future_starts:
@@ -84,6 +88,9 @@ def _take_over(
     projection.queue.shrunk.update(planned)
     for request, new in planned.items():
         for item in new:
+            if taken and _is_taken(projection, taken, item):
+                complete = False
+                continue
             uid = projection.records[item.job_id].spec.uid
             future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
             future_start.provisional, future_start.queued, future_start.freed = (
@@ -94,6 +101,37 @@ def _take_over(
             future_start.holder, future_start.place = item.holder, item.place
             projection.ledger.keep(projection.profile, future_start)
     return complete
+
+
+def _taken(projection: Projection, job_ids: Iterable[int]) -> dict[str, float]:
+    """Nodes of these jobs, and until when the last of them may be there."""
+    taken: dict[str, float] = {}
+    for job_id in job_ids:
+        record = projection.records.get(job_id)
+        if record is None or record.allocation is None:
+            continue
+        for name in record.names:
+            taken[name] = max(taken.get(name, 0.0), record.ends_at)
+    return taken
+
+
+def _is_taken(projection: Projection, taken: Mapping[str, float], item: PlannedFutureStart) -> bool:
+    """Whether jobs that the plan did not know leave too little for the planned start. Its job has none then, until the
+    next full cycle: kept, it would be a promise that cannot be kept, and would put off the jobs behind it once more.
+    """
+    for part in item.allocation.nodes:
+        if taken.get(part.node, 0.0) <= item.start_at:
+            continue
+        row = projection.table.rows[projection.table.index_of[part.node]].after(item.start_at)
+        if mask_of(part.cpus).bit_count() > row.free_cpus.bit_count() or part.memory_mib > row.free_memory_mib:
+            return True
+        if any(
+            mask_of(gres.indexes).bit_count() > row.devices_free(gres.name, gres.type).bit_count()
+            for gres in part.gres
+            if gres.name in row.gres_free
+        ):
+            return True
+    return False
 
 
 def restore(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
