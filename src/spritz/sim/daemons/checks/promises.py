@@ -104,6 +104,9 @@ def _put_off(story: Story) -> Iterator[Violation]:
             if promise.start_at <= first.start_at:
                 before[promise.subject] = promise
             continue
+        if _started_at(story, first) <= promise.reading.answered_at:
+            before[promise.subject] = promise  # a task of the array has used it up
+            continue
         before[promise.subject] = promise
         if not _excused(story, first, promise.reading.answered_at):
             text = (
