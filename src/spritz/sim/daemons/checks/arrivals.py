@@ -287,15 +287,24 @@ _OUTAGES = frozenset({"power loss", "long outage"})
 
 
 def _due_lost(story: Story, outage: Injected) -> float:
-    """When it must be shown: later by what happens to controllers meanwhile."""
-    due = outage.at + _LOST_SECONDS
+    """When it must be shown: later by what happens to controllers meanwhile, and anew each time that it is resumed."""
+    # (since, until, whether it is a resumption)
+    moments = [
+        (operation.called_at, operation.answered_at or operation.called_at, True)
+        for operation in story.operations
+        if operation.kind == "undrain"
+        and outage.target in operation.wanted["nodes"]
+        and operation.outcome is not Outcome.REFUSED
+    ]
     for fault in story.faults:
-        if fault.since > due:
-            break
         is_own = fault.since == outage.at and outage.target in fault.named
         is_elsewhere = concerns_nodes(story, fault) and outage.target not in fault.named
-        if fault.until > outage.at and not is_own and not is_elsewhere:
-            due = max(due, fault.until + _LOST_SECONDS)
+        if not is_own and not is_elsewhere:
+            moments.append((fault.since, fault.until, False))
+    due = outage.at + _LOST_SECONDS
+    for since, until, is_resumed in sorted(moments):
+        if until > outage.at and (is_resumed or since <= due):
+            due = max(due, until + _LOST_SECONDS)
     return due
 
 
