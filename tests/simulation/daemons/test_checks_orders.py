@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Acted, Injected, Operation, Outcome
@@ -129,6 +131,17 @@ def test_a_job_that_is_reported_to_outlive_its_script_is_reported() -> None:
     day.run(job, 2, 5)
     day.record(job, state=JobState.TIMEOUT, started_at=2.0, ended_at=300.0)
     assert day.broken(rows=None)["6.ended"] == "job 1 is TIMEOUT at 300, and its script ended at 5"
+
+
+def test_where_the_journals_database_is_cut_off_orders_for_all_nodes_are_late() -> None:
+    """No controller can lead, though the fault names other nodes."""
+    for hosts in (frozenset[str](), frozenset({"db"})):
+        day = Day(journal_hosts=hosts)
+        job = day.submit(1)
+        day.run(job, 2, 50)
+        day.fault(40, 300, "n2 db")
+        day.record(job, state=JobState.COMPLETED, started_at=2.0, ended_at=310.0)
+        assert ("6.ended" in day.broken(rows=None)) == (not hosts)
 
 
 def allocation(day: Day, outcome: Outcome, answer: str | None) -> Operation:
