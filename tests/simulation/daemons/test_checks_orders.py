@@ -103,6 +103,18 @@ def test_a_job_whose_script_has_exited_is_not_run_again() -> None:
     assert "3.again" not in day.broken(rows=None)
 
 
+def test_a_job_whose_node_was_given_up_before_its_script_exited_may_fail_with_it() -> None:
+    """The controller hears of the exit only after the job is over."""
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.end(job, 500)
+    day.record(job, state=JobState.NODE_FAIL, started_at=2.0, ended_at=160.0)
+    assert day.broken(rows=None)["3.again"] == "job 1 is NODE_FAIL; n1 saw its script exit with 0 at 500"
+    day.fault(40, 168, "n1")
+    assert "3.again" not in day.broken(rows=None)
+
+
 def test_a_job_has_not_failed_before_its_script_has_ended() -> None:
     day = Day()
     job = day.submit(1)

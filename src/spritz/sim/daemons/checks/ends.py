@@ -262,7 +262,8 @@ def _again(story: Story, life: Life) -> Iterator[Violation]:
     if any(change.kind == "requeue" for change in story.requests(life.subject)):
         return
     until = min(later, default=batch.until) if later else reported_end(story, life)
-    if may_be_lost(story, life, batch.until, until):
+    # A node may be given up while the script runs on there, whose end then cannot be told either.
+    if may_be_lost(story, life, min(batch.until, until), until):
         return
     how = f"began again at {clock(until)}" if later else "is NODE_FAIL"
     saw = f"{batch.ended.node} saw its script exit with {batch.ended.exit_code} at {clock(batch.until)}"
