@@ -115,6 +115,17 @@ def test_a_job_whose_node_was_given_up_before_its_script_exited_may_fail_with_it
     assert "3.again" not in day.broken(rows=None)
 
 
+def test_a_job_that_was_lost_at_a_time_that_a_clock_showed_twice_may_have_been_so_at_either() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.fault(400, 600, "n1")
+    day.end(job, 700)
+    day.record(job, state=JobState.NODE_FAIL, started_at=2.0, ended_at=350.0)
+    for clocks, right in ((((0.0, inf, 0.0),), False), (((0.0, 450.0, 0.0), (450.0, inf, -200.0)), True)):
+        assert ("3.again" not in day.broken(rows=None, clocks=clocks)) == right
+
+
 def test_a_job_has_not_failed_before_its_script_has_ended() -> None:
     day = Day()
     job = day.submit(1)
