@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from spritz.controller import journal_postgresql
 from spritz.controller.journal import (
     BlobDamaged,
     Group,
@@ -17,6 +18,7 @@ from spritz.controller.journal import (
     JournalFailed,
     JournalFenced,
     JournalLost,
+    JournalNewer,
     content_key,
 )
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
@@ -281,6 +283,27 @@ def test_clearing_keeps_the_old_journal_and_the_term(journal_databases: JournalD
     assert (again.term, again.last_sequence) == (3, 0)
     again.close()
     store.drop()
+
+
+def test_a_standby_prepares_tables_that_are_not_there_and_refuses_those_of_a_later_release(
+    journal_databases: JournalDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = journal_databases.url()
+    standby, other = (Store(url, "cluster", patience_seconds=1.0) for _ in range(2))
+    assert standby.prepared_lease().term == 0
+    PostgresJournal(url, "cluster").close()
+    assert standby.prepared_lease().term == 1
+    set_aside(other)
+    assert standby.prepared_lease().term == 2
+    other.run(lambda database: database.execute("ALTER SCHEMA spritz_cluster RENAME TO elsewhere"))
+    with pytest.raises(JournalFailed, match='relation "meta" does not exist'):
+        standby.lease()
+    assert standby.prepared_lease().term == 0
+    monkeypatch.setattr(journal_postgresql, "_LAYOUT", 1)
+    with pytest.raises(JournalNewer, match="layout 2 of a later release"):
+        standby.prepared_lease()
+    for store in (standby, other):
+        store.drop()
 
 
 def test_a_raised_term_is_that_of_what_follows_and_of_the_next_start(open_journal: Open) -> None:

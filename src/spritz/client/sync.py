@@ -51,8 +51,11 @@ _RECEIVE_BYTES, _RECEIVE_MORE_BYTES = 16 * 1024, 256 * 1024
 #: Seconds by which a wait may exceed its timeout.
 _SLACK_SECONDS = 0.01
 
-#: Seconds between attempts while waiting for a controller that restarts.
-_RETRY_SECONDS = 0.05
+#: Seconds between attempts while waiting for a controller that restarts: at first, and at most.
+_RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.05, 1.0
+
+#: From the first attempt on pauses are this part of the time since, so waiting takes longer by no more than this.
+_RETRY_PART = 0.1
 
 #: Seconds to wait for this machine's slurmd or sackd, which relays to another machine. After a crash systemd starts it
 #: again in 2 s, and it serves within one more; the rest is for loaded machines.
@@ -417,10 +420,11 @@ def connect_controller(
         if kept is not None:
             kept.timeout_seconds = timeout
             return kept
+    patience_seconds = min(wait_seconds, timeout_to_connect)
     started = monotonic()
     while True:
         search = _Search()
-        is_late = monotonic() - started >= min(wait_seconds, timeout_to_connect)
+        is_late = monotonic() - started >= patience_seconds
         try:
             if controller.has_standby:
                 leading = _try_hosts(controller, timeout, address, search)
@@ -440,7 +444,15 @@ def connect_controller(
             if search.stands_by:
                 raise ClientError.of("ESLURM_IN_STANDBY_MODE", "; ".join(search.problems))
             raise unreachable("; ".join(search.problems))
-        sleep(_RETRY_SECONDS)
+        waited = monotonic() - started
+        sleep(max(0.0, min(retry_pause(waited), patience_seconds - waited)))
+
+
+def retry_pause(waited: float) -> float:
+    """Seconds until the next attempt to reach a daemon for which a command has waited so long: the commands of a whole
+    cluster wait for a controller, and each attempt is work for those that stand by.
+    """
+    return min(_RETRY_SECONDS_MAX, max(_RETRY_SECONDS, _RETRY_PART * waited))
 
 
 def is_member(path: str) -> bool:

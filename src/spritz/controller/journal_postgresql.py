@@ -59,6 +59,8 @@ T = TypeVar("T")
 
 #: Version of the tables. The content of groups and images has a version of its own (model.stored).
 _LAYOUT = 2
+#: SQLSTATE of a statement whose tables are not there.
+_UNDEFINED_TABLE = "42P01"
 #: Seconds for which a holder's session must be gone before another controller takes the lease: the holder may be
 #: reconnecting.
 GONE_SECONDS = 2.0
@@ -152,7 +154,9 @@ _MINE = """
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
-    """The lease as the database has it. `alive`: the holder's session exists. `last`: number of the newest event."""
+    """The lease as the database has it. `alive`: the holder's session exists. `last`: number of the newest event.
+    `layout`: of the tables.
+    """
 
     term: int
     beat: int
@@ -160,6 +164,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     address: str
     alive: bool
     last: int
+    layout: int = _LAYOUT
 
 
 def shown(url: str) -> str:
@@ -331,24 +336,46 @@ class Store:
                 cursor.execute(_UPGRADE)
         if layout is None:
             raise JournalCorrupt(f"the journal in {self.name} has no term")
-        if layout[0] > _LAYOUT:
+        self._check_layout(layout[0])
+
+    def _check_layout(self, layout: int) -> None:
+        """Raises JournalNewer."""
+        if layout > _LAYOUT:
             raise JournalNewer(
-                f"the journal in {self.name} has layout {layout[0]} of a later release; this one reads layout {_LAYOUT}"
+                f"the journal in {self.name} has layout {layout} of a later release; this one reads layout {_LAYOUT}"
             )
 
     def lease(self) -> Lease:
-        """The current lease, with the number of the last event. Raises JournalFailed."""
+        """The current lease, with the number of the last event. Raises JournalFailed, or JournalNewer."""
 
         def ask(database: Connection) -> Lease:
             row = database.execute(
                 f"SELECT term, beat, holder, address, {_ALIVE},"
-                " coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base) FROM meta"
+                " coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base), layout FROM meta"
             ).fetchone()
             if row is None:
                 raise JournalCorrupt(f"the journal in {self.name} has no term")
-            return Lease(term=row[0], beat=row[1], holder=row[2], address=row[3], alive=row[4], last=row[5])
+            self._check_layout(row[6])
+            return Lease(
+                term=row[0], beat=row[1], holder=row[2], address=row[3], alive=row[4], last=row[5], layout=row[6]
+            )
 
         return self.run(ask)
+
+    def prepared_lease(self) -> Lease:
+        """The current lease, in tables that are prepared if need be: a standby asks several times a second, and they
+        may be set aside, or replaced, at any time. Raises as `prepare` does.
+        """
+        try:
+            lease = self.lease()
+        except JournalFailed as error:
+            if getattr(error.__cause__, "sqlstate", None) != _UNDEFINED_TABLE:
+                raise
+        else:
+            if lease.layout == _LAYOUT:
+                return lease
+        self.prepare()
+        return self.lease()
 
     def checksum(self, last: int) -> int | None:
         """Of the group that ends with event `last`; None if there is none. Raises JournalFailed."""

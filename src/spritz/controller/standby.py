@@ -292,8 +292,7 @@ class Standby:
 
     def _follow(self) -> tuple[Lease, str]:
         """The lease, and what its holder has otherwise. Runs in the thread."""
-        self._store.prepare()
-        lease = self._store.lease()
+        lease = self._store.prepared_lease()
         difference = self._compare(lease)
         self._copy.follow(self._store, lease.last)
         return lease, difference

@@ -195,6 +195,21 @@ def test_tasks_of_an_array_are_checked_one_by_one() -> None:
     assert f"job {array}, part 0: no order of requests" in order(day)
 
 
+def test_an_update_of_an_array_leaves_tasks_that_have_ended_as_they_are() -> None:
+    for ended, right in ((True, True), (False, False)):
+        day = Day()
+        array = day.submit(1, array_tasks=(0, 1))
+        task = array + 1
+        day.request("update", array, 1.5, fields={"time_limit_minutes": 5})
+        day.begin(task, 2)
+        day.end(task, 3 if ended else 6, exit_code=1)
+        day.record(task, state=JobState.FAILED, exit_status=256, ended_at=3.0 if ended else 6.0)
+        day.request("update", array, 4, fields={"time_limit_minutes": 27})
+        day.run(array, 7, 8)
+        day.read(9, (task, "FAILED", "None", {"time_limit_minutes": 5}))
+        assert (order(day) == "") == right
+
+
 def test_components_end_with_the_script_of_the_first() -> None:
     day = Day()
     job = day.submit(1, het_size=2)

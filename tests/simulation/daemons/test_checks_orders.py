@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Acted, Injected, Operation, Outcome
@@ -101,6 +103,29 @@ def test_a_job_whose_script_has_exited_is_not_run_again() -> None:
     assert "3.again" not in day.broken(rows=None)
 
 
+def test_a_job_whose_node_was_given_up_before_its_script_exited_may_fail_with_it() -> None:
+    """The controller hears of the exit only after the job is over."""
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.end(job, 500)
+    day.record(job, state=JobState.NODE_FAIL, started_at=2.0, ended_at=160.0)
+    assert day.broken(rows=None)["3.again"] == "job 1 is NODE_FAIL; n1 saw its script exit with 0 at 500"
+    day.fault(40, 168, "n1")
+    assert "3.again" not in day.broken(rows=None)
+
+
+def test_a_job_that_was_lost_at_a_time_that_a_clock_showed_twice_may_have_been_so_at_either() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.fault(400, 600, "n1")
+    day.end(job, 700)
+    day.record(job, state=JobState.NODE_FAIL, started_at=2.0, ended_at=350.0)
+    for clocks, right in ((((0.0, inf, 0.0),), False), (((0.0, 450.0, 0.0), (450.0, inf, -200.0)), True)):
+        assert ("3.again" not in day.broken(rows=None, clocks=clocks)) == right
+
+
 def test_a_job_has_not_failed_before_its_script_has_ended() -> None:
     day = Day()
     job = day.submit(1)
@@ -129,6 +154,17 @@ def test_a_job_that_is_reported_to_outlive_its_script_is_reported() -> None:
     day.run(job, 2, 5)
     day.record(job, state=JobState.TIMEOUT, started_at=2.0, ended_at=300.0)
     assert day.broken(rows=None)["6.ended"] == "job 1 is TIMEOUT at 300, and its script ended at 5"
+
+
+def test_where_the_journals_database_is_cut_off_orders_for_all_nodes_are_late() -> None:
+    """No controller can lead, though the fault names other nodes."""
+    for hosts in (frozenset[str](), frozenset({"db"})):
+        day = Day(journal_hosts=hosts)
+        job = day.submit(1)
+        day.run(job, 2, 50)
+        day.fault(40, 300, "n2 db")
+        day.record(job, state=JobState.COMPLETED, started_at=2.0, ended_at=310.0)
+        assert ("6.ended" in day.broken(rows=None)) == (not hosts)
 
 
 def allocation(day: Day, outcome: Outcome, answer: str | None) -> Operation:

@@ -426,6 +426,20 @@ def test_a_job_that_has_its_node_alone_may_preempt_by_suspension(suspends: bool,
     assert ("3.exclusive" not in day.broken()) is right
 
 
+def test_a_suspension_of_an_earlier_life_says_nothing_about_who_suspended_this_one() -> None:
+    day = Day(suspends=True)
+    first, second = day.submit(1), day.submit(1, sharing="exclusive")
+    day.begin(first, 2)
+    day.request("suspend", first, 3)
+    day.signal(first, 3, 19)
+    day.end(first, 4, signal=9)
+    day.queue_again(first, 4)
+    day.begin(first, 6, cpus={0})
+    day.signal(first, 7, 19)
+    day.run(second, 8, 9, cpus={1})
+    assert "3.exclusive" not in day.broken()
+
+
 @pytest.mark.parametrize(("since", "right"), [(4.0, True), (6.0, True), (5.5, False)])
 def test_a_suspended_job_that_is_ended_does_not_take_its_cpus_back(since: float, right: bool) -> None:
     """It is continued to hear of its end, at the same moment; a job that was continued before that has them again."""

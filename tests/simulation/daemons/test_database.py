@@ -66,6 +66,17 @@ def lasts(journal: PostgresJournal) -> list[int]:
     return [found.last for found in journal.groups(0)]
 
 
+def test_a_standby_asks_for_the_lease_with_one_statement(database: Database) -> None:
+    """It does so several times a second."""
+    opened()
+    standby = store()
+    standby.prepared_lease()
+    session = max(database.server.sessions.values(), key=lambda session: session.pid)
+    before = session.executed
+    assert standby.prepared_lease().term == 1
+    assert session.executed == before + 1
+
+
 # What is lost on the way
 
 

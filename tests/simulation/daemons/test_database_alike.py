@@ -191,8 +191,7 @@ class Controllers:
             return "not open"
 
     def look(self, holder: str, number: int) -> object:
-        self._store.prepare()
-        self._seen = self._store.lease()
+        self._seen = self._store.prepared_lease()
         return self._seen, self._store.checksum(number), self._store.kept("leader.json")
 
     def open(self, holder: str, number: int) -> object:
@@ -406,7 +405,7 @@ def _statement(random: Random) -> tuple[str, list[object]]:
         ("SELECT layout FROM meta", []),
         (
             f"SELECT term, beat, holder, address, {journal_postgresql._ALIVE},"
-            " coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base) FROM meta",
+            " coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base), layout FROM meta",
             [],
         ),
     ]

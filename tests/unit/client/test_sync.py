@@ -355,6 +355,25 @@ def test_a_controller_that_stands_by_is_passed_over_and_named() -> None:
     assert f"127.0.0.1:{server.port}: ctl stands by: ctl9 leads" in failed.value.hint
 
 
+def test_a_command_asks_again_more_rarely_the_longer_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of a whole cluster wait for a controller that is away; each finds it soon after it is back."""
+    clock = [1000.0]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(sync, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sync, "sleep", pause)
+    with pytest.raises(ClientError, match="Unable to contact slurm controller"):
+        connect_controller(config(unused_port(), name=f"t{os.getpid()}r", timeout=30.0), wait_seconds=30.0)
+    assert sum(pauses) == pytest.approx(30.0)
+    assert pauses[:10] == [0.05] * 10
+    assert max(pauses) == 1.0
+    assert len(pauses) < 80
+
+
 def test_a_controller_that_restarts_is_waited_for_if_asked() -> None:
     port = unused_port()
     name = config(port, name="restarting").socket_name

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
 from spritz.client.locate import locate_database
-from spritz.client.sync import HOST_SECONDS, RELAY_START_SECONDS, TAKE_OVER_SECONDS, connect_address, is_member
+from spritz.client.sync import (
+    HOST_SECONDS,
+    RELAY_START_SECONDS,
+    TAKE_OVER_SECONDS,
+    connect_address,
+    is_member,
+    retry_pause,
+)
 
 #: Seconds that a slurmdbd of this machine is given to answer: it may be starting, and `spritz up` does not wait for it.
 START_SECONDS = 3.0
@@ -87,11 +94,12 @@ class DatabaseConnection:
         seconds = self._config.message_timeout_seconds
         if self._config.backup_host:
             seconds = max(seconds, TAKE_OVER_SECONDS)
-        deadline = monotonic() + seconds
+        started = monotonic()
         while (connection := self._opened()) is None:
-            if monotonic() > deadline:
+            waited = monotonic() - started
+            if waited > seconds:
                 raise lost
-            sleep(_RETRY_SECONDS)
+            sleep(retry_pause(waited))
         self._connection.close()
         self._connection = connection
 

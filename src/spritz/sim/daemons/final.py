@@ -100,6 +100,7 @@ def rules_of(users: Users) -> Rules:
         licenses=scale.licenses,
         limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
+        journal_hosts=frozenset() if site.standbys is None else frozenset({site.standbys.host.name}),
         plan_seconds=90.0,  # a pass, the pause after it, and bf_interval: half a minute each
         pass_seconds=child_seconds_max(users.world),
         suspends="SUSPEND" in scale.preemption,

@@ -28,7 +28,7 @@ _URL = f"postgresql://slurm@{HOST}/slurm"
 
 #: Seconds between two looks of a standby at the lease: those of production in some runs, more in most, since they are
 #: most of what a quiet cluster does.
-_LOOKS = (standby.LOOK_SECONDS, 1.0, 1.0, 1.0)
+_LOOKS = (standby.LOOK_SECONDS, *7 * (1.0,))
 
 #: The cluster's schema.
 SCHEMA = "spritz_sim"
@@ -42,9 +42,10 @@ _THREE_CHANCE = 0.2
 #: SlurmctldTimeout: one of these, seconds; 0: the key is not there.
 _LEASES = (0, 0, 3, 10, 25)
 
-#: In most runs heartbeats of the lease, looks at it, and the nodes' questions who leads are so many times as rare: they
-#: are most of what a cluster with standbys does, and all alike. Leases are longer by as much, up to a maximum.
-_PACES = (1.0, 4.0, 4.0, 4.0)
+#: In most runs heartbeats of the lease, looks at it, looks for operations that take too long, and the nodes' questions
+#: who leads are so many times as rare: they are most of what a cluster with standbys does, and all alike. Leases are
+#: longer by as much, up to a maximum.
+_PACES = (1.0, *7 * (4.0,))
 _LEASE_SECONDS_MAX = 40.0
 
 
@@ -117,6 +118,7 @@ def _set_pace(pace: float, look_seconds: float) -> None:
     """For this process, which runs nothing else."""
     standby.LOOK_SECONDS = pace * look_seconds
     lease._PAUSE_SECONDS_MAX = pace * lease._PAUSE_SECONDS_MAX
+    journal_postgresql._GUARD_SECONDS = pace * journal_postgresql._GUARD_SECONDS
     configuration.LEASE_SECONDS = pace * configuration.LEASE_SECONDS
     seconds = pace * leader.LEADER_SECONDS
     leader.must_lead.__defaults__ = (seconds,)

@@ -59,7 +59,13 @@ class Waiter:
         process.waiters[self] = None
 
     def wake_at(self, when: float) -> None:
-        self._timer = self.process.world.at(when, self.wake)
+        self._timer = self.process.world.late(when, self._due)
+
+    def _due(self) -> None:
+        """Its time has come: the thread goes on at this moment, which was drawn as one a little late."""
+        self.is_woken = True
+        self._left()
+        self._go()
 
     def wake(self) -> None:
         if not self.is_woken:

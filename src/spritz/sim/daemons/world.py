@@ -242,7 +242,7 @@ class Host:
         #: seconds by which its clock is ahead
         self.clock_ahead = 0.0
         #: (virtual time from which on, seconds that it is ahead), in order
-        self.clock_sets: list[tuple[float, float]] = [(0.0, 0.0)]
+        self.clock_sets: list[tuple[float, float]] = [(world.now, 0.0)]
         self.booted_at = world.now
         self.boots = 1
         self.is_up = True

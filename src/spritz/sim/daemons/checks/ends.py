@@ -261,8 +261,11 @@ def _again(story: Story, life: Life) -> Iterator[Violation]:
         return
     if any(change.kind == "requeue" for change in story.requests(life.subject)):
         return
-    until = min(later, default=batch.until) if later else reported_end(story, life)
-    if may_be_lost(story, life, batch.until, until):
+    since = until = min(later, default=0.0)
+    if not later and reported is not None:  # whenever a clock that was set showed that
+        since, until = story.earliest(reported.ended_at), story.latest(reported.ended_at)
+    # A node may be given up while the script runs on there, whose end then cannot be told either.
+    if may_be_lost(story, life, min(batch.until, since), until):
         return
     how = f"began again at {clock(until)}" if later else "is NODE_FAIL"
     saw = f"{batch.ended.node} saw its script exit with {batch.ended.exit_code} at {clock(batch.until)}"

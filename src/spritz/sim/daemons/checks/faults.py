@@ -1,6 +1,6 @@
 """How faults excuse delays: what may be late because of them, and when a controller may have given up a node.
 
-A fault whose target names nodes, and no controller, concerns these alone; every other fault concerns all nodes.
+A fault whose target names nodes, and no host that controllers need, concerns these alone; every other one concerns all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def quiet_seconds(story: Story, nodes: Collection[str], since: float, until: flo
 
 def concerns_nodes(story: Story, fault: Fault) -> bool:
     """Whether it concerns some nodes alone."""
-    return bool(fault.named & story.node_names) and fault.named.isdisjoint(story.final.rules.controllers)
+    rules = story.final.rules
+    return bool(fault.named & story.node_names) and fault.named.isdisjoint(rules.controllers | rules.journal_hosts)
 
 
 def concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:

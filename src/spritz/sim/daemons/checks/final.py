@@ -57,6 +57,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     shared_gres: frozenset[str] = frozenset()
     #: hosts of slurmctld: faults there are restarts of the controller
     controllers: frozenset[str] = frozenset()
+    #: hosts that controllers cannot lead without: of the database that has their journal
+    journal_hosts: frozenset[str] = frozenset()
     #: PriorityType=priority/basic: of two jobs of a tier without a set priority the later is lower
     later_is_lower: bool = True
     #: a machine that lost power has another boot id; False: all share a kernel, and slurmd sees only dead processes

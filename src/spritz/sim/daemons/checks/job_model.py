@@ -97,6 +97,9 @@ def steps(state: State, seen: Seen, permits: Permits) -> list[State]:
     return after
 
 
+#: fields of an update that may change when the job has ended
+NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
+
 _OTHER_PHASE = {Phase.RUNNING: Phase.SUSPENDED, Phase.SUSPENDED: Phase.RUNNING}
 
 
@@ -160,6 +163,10 @@ def _update(request: Request, state: State) -> State | None:
     """`hold=False` is no part of it: it does nothing if an administrator holds the job (`linearizable._requests`)."""
     if state.phase is Phase.ABSENT:
         return None
+    if state.phase is Phase.ENDED and not request.alone:
+        # Others have not ended, so this part stays as it is; or all have, and then only notes can be changed.
+        notes = dict(request.fields).keys() & NOTES
+        return state._replace(fields=tuple(field for field in state.fields if field[0] not in notes))
     fields = dict(state.fields) | dict(request.fields)
     held = fields.pop("hold", False) is True and state.phase is Phase.PENDING
     held = held or (dict(request.fields).get("priority") == 0 and state.phase in LIVE)

@@ -124,8 +124,11 @@ def _exclusive(story: Story, run: Run, other: Run) -> int:
 
 
 def _was_suspended_by_a_user(story: Story, run: Run, at: float) -> bool:
-    """Whether the last request about it was to suspend it."""
-    changes = [change for change in story.changes(story.subject(run.began.job_id)) if change.called_at < at]
+    """Whether the last request about this life of it was to suspend it."""
+    subject = story.subject(run.began.job_id)
+    before = [life.ended_at for life in story.lives_of(subject) if life.life < run.began.restart_count]
+    since = max((ended_at for ended_at in before if ended_at < at), default=0.0)
+    changes = [change for change in story.changes(subject) if since < change.called_at < at]
     kinds = [change.kind for change in changes if change.kind in ("suspend", "resume")]
     return kinds[-1:] == ["suspend"]
 

@@ -401,7 +401,7 @@ def _identity(work: Work) -> Result:
     SELECT term, beat, holder, address,
         EXISTS (SELECT FROM pg_stat_activity AS session
             WHERE session.pid = meta.pid AND session.backend_start = meta.started)
-    , coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base) FROM meta
+    , coalesce((SELECT last FROM groups ORDER BY last DESC LIMIT 1), base), layout FROM meta
     """
 )
 def _lease(work: Work) -> Result:
@@ -409,7 +409,7 @@ def _lease(work: Work) -> Result:
     if meta is None:
         return Result()
     last = groups[-1] if groups else meta.base
-    return _one(meta.term, meta.beat, meta.holder, meta.address, work.is_alive(meta), last)
+    return _one(meta.term, meta.beat, meta.holder, meta.address, work.is_alive(meta), last, meta.layout)
 
 
 @_statement(
