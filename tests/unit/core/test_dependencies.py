@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.commands.job import CancelJobs, ReleaseJob, RequeueJob
+from spritz.model.commands.job import CancelJobs, HoldJob, ReleaseJob, RequeueJob
 from spritz.model.job import Dependency
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.plan import PlannedStart
@@ -141,3 +141,19 @@ def test_the_minutes_after_a_start_begin_with_the_next_one_of_a_job_that_waits_a
     assert [bool(world.job(number).dependencies) for number in (early, late, now)] == [True, True, False]
     assert world.job(early).dependencies[0].due_at == due_at, "it saw the start"
     world.check()
+
+
+def test_the_minutes_after_a_start_go_on_when_the_job_is_forgotten(world: World) -> None:
+    """Whoever looked at the condition again, as a release does, took it for fulfilled."""
+    first = world.start(world.submit())
+    waiting = world.submit(dependencies=(Dependency(kind="after", job_id=first, minutes=10),))
+    due_at = world.job(waiting).dependencies[0].due_at
+    world.finished(first)
+    world.advance(6 * 60.0)
+    assert first not in world.state.jobs
+    world.check()
+    world.ok(HoldJob(target=JobTarget(waiting)))
+    world.ok(ReleaseJob(target=JobTarget(waiting)))
+    assert [item.due_at for item in world.job(waiting).dependencies] == [due_at]
+    world.advance(4 * 60.0)
+    assert not world.job(waiting).dependencies
