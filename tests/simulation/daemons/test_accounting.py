@@ -118,6 +118,24 @@ def test_a_cancelled_job_is_in_the_records() -> None:
     assert rows == [(1, "CANCELLED", "physics", "alice")], story
 
 
+def _refused(cluster: Cluster, kind: str) -> Any:
+    from spritz.sim.daemons.accounting import faults
+
+    cluster.world.run(5.0)
+    faults.inject(cluster.accounting, kind, {"seconds": 300.0})
+    cluster.submit("a")
+    cluster.world.run(320.0)
+    return [row.job.state for row in cluster.jobs()], cluster.world.counts, cluster.story()
+
+
+@pytest.mark.parametrize("kind", ["accounts full", "accounts read-only"])
+def test_a_database_that_refuses_is_tried_every_ten_seconds_at_most(kind: str) -> None:
+    """Each attempt registers again and sends all associations: there were two a second where that was refused, too."""
+    states, counts, story = simulated(_refused, kind)
+    assert states == ["COMPLETED"], story
+    assert 30 <= counts["message slurmdbd RegisterCluster"] <= 70, story
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """How a disturbed run ended."""
 
