@@ -136,13 +136,21 @@ def _while_held(story: Story, life: Life) -> Iterator[Violation]:
         holds.insert(0, submission)
     for hold in holds:
         answered = hold.answered_at if hold.answered_at is not None else hold.called_at
-        if first <= answered or started_before(story, life, answered):
+        if first <= answered or started_before(story, life, answered) or _was_over(story, life, answered):
             continue
         lifted = (change for change in changes if may_release(change) and may_follow(change, hold))
         if not any(change.called_at <= first for change in lifted):
             text = f"but its hold was acknowledged at {clock(answered)}, and no release was called since"
             yield _violation("3.held", life, text, None, hold)
             return
+
+
+def _was_over(story: Story, life: Life, at: float) -> bool:
+    """Whether the task's life before may have been over by then. A hold of an array is refused only if none of its
+    tasks is live: it holds those that are, so one that has ended is free when it is queued again.
+    """
+    before = [other.ended_at for other in story.lives_of(life.subject) if other.life < life.life]
+    return life.subject[1] is not None and bool(before) and max(before) <= at
 
 
 def may_release(change: Operation) -> bool:
