@@ -12,7 +12,7 @@ Source: slurm.conf(5) AccountingStorageType, AccountingStorageHost, MaxDBDMsgs, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION
@@ -41,6 +41,7 @@ from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
+from spritz.runtime.randomness import SystemRandomness, backoff
 from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
 
@@ -66,8 +67,9 @@ STORE_SECONDS = 120.0
 #: Jobs of one piece when the state is sent.
 _PIECE = 1_000
 
-#: Seconds after a refusal (database full or away) before the next attempt.
-_REFUSED_SECONDS = 2.0
+#: Seconds after a refusal (database full or away) before the next attempt: at first, and at most, as in Slurm. Each
+#: attempt registers again, and hears all associations.
+_REFUSED_SECONDS, _REFUSED_SECONDS_MAX = 2.0, 10.0
 
 #: Seconds after an error of the outbox itself before it starts again.
 _FAULT_SECONDS = 10.0
@@ -96,6 +98,8 @@ class Outbox:
         self._began_after: int | None = context.writer.durable_sequence
         self._faults = 0
         self._unaware = False
+        #: pauses after refusals that follow each other
+        self._pauses = _pauses()
         self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
         context.events_needed.append(self.needed_after)
@@ -189,7 +193,7 @@ class Outbox:
                 except ClientError as error:
                     if channel.is_open:
                         context.log.error("outbox.refused", error=error.message, acknowledged=self.acknowledged)
-                        await context.clock.sleep(_REFUSED_SECONDS)
+                        await self._pause(channel)
                         channel.close()
                     await channel.wait_closed()
                     # The link must first notice the loss, or it would return the same connection for ever.
@@ -210,7 +214,12 @@ class Outbox:
             format=stored.FORMAT,
             store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
-        reply = await channel.call(request, ClusterRegistered)
+        try:
+            reply = await channel.call(request, ClusterRegistered)
+        except ClientError:
+            if not self._database.backup_host:  # else the next attempt is made at the other slurmdbd
+                await self._pause(channel)
+            raise
         self._began_after = None
         self.acknowledged, self.set_aside = reply.sequence, reply.set_aside
         if reply.set_back_from:
@@ -227,6 +236,14 @@ class Outbox:
         self._unaware = reply.sequence == 0 and not context.machine.state.usage.entries
         behind = context.writer.durable_sequence - reply.sequence
         context.log.info("outbox.connected", acknowledged=reply.sequence, behind_events=behind)
+
+    async def _pause(self, channel: Channel) -> None:
+        """Wait after a refusal: longer each time, until events are stored again. Not after the connection has ended."""
+        try:
+            async with asyncio.timeout(next(self._pauses)):
+                await channel.wait_closed()
+        except TimeoutError:
+            pass
 
     async def _ask_policy(self, channel: Channel) -> None:
         """Request the current associations and limits; without an answer the previous ones stay."""
@@ -255,6 +272,7 @@ class Outbox:
             message = await self._next_message()
             reply = await channel.call(message, EventsStored, timeout=STORE_SECONDS)
             self.acknowledged = max(self.acknowledged, reply.sequence)
+            self._pauses = _pauses()
             self._note_set_aside(reply.set_aside)
 
     async def _wait(self, channel: Channel) -> None:
@@ -338,6 +356,10 @@ class Outbox:
         if count > self.set_aside:
             self._context.log.error("outbox.set_aside", events=count - self.set_aside, of=count)
         self.set_aside = count
+
+
+def _pauses() -> Iterator[float]:
+    return backoff(SystemRandomness(), first_seconds=_REFUSED_SECONDS, ceiling_seconds=_REFUSED_SECONDS_MAX)
 
 
 def begin_outbox(context: Context) -> Outbox | None:

@@ -18,11 +18,12 @@ import pytest
 
 from spritz.sim.daemons import history
 from spritz.sim.daemons.accounting import policy
+from spritz.sim.daemons.campaign import plan_of
 from spritz.sim.daemons.checks.final import Limit
 from spritz.sim.daemons.history import Began, Ended, Operation
 from spritz.sim.daemons.machine import USERS
-from spritz.sim.daemons.plan import Action, Scale
-from spritz.sim.daemons.workload import NewJob, script_of
+from spritz.sim.daemons.plan import MIXED, Action, Scale, scale_of
+from spritz.sim.daemons.workload import NewJob, cpus_of, script_of
 from spritz.sim.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 
@@ -115,6 +116,24 @@ def test_a_cancelled_job_is_in_the_records() -> None:
     """From the submission to sacct's answer, by the daemons alone."""
     rows, story = simulated(_cancelled)
     assert rows == [(1, "CANCELLED", "physics", "alice")], story
+
+
+def _refused(cluster: Cluster, kind: str) -> Any:
+    from spritz.sim.daemons.accounting import faults
+
+    cluster.world.run(5.0)
+    faults.inject(cluster.accounting, kind, {"seconds": 300.0})
+    cluster.submit("a")
+    cluster.world.run(320.0)
+    return [row.job.state for row in cluster.jobs()], cluster.world.counts, cluster.story()
+
+
+@pytest.mark.parametrize("kind", ["accounts full", "accounts read-only"])
+def test_a_database_that_refuses_is_tried_every_ten_seconds_at_most(kind: str) -> None:
+    """Each attempt registers again and sends all associations: there were two a second where that was refused, too."""
+    states, counts, story = simulated(_refused, kind)
+    assert states == ["COMPLETED"], story
+    assert 30 <= counts["message slurmdbd RegisterCluster"] <= 70, story
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -281,6 +300,21 @@ def _lately_imported(cluster: Cluster) -> list[str]:
 
 def test_no_production_code_that_is_imported_late_meets_the_real_machine() -> None:
     assert simulated(_lately_imported) == []
+
+
+def test_every_job_of_a_plan_fits_into_its_limits_alone() -> None:
+    """One that does not waits for ever, and the checks take it for one that was overlooked."""
+    for seed in range(1, 40):
+        scale = scale_of(MIXED, seed, frozenset({"accounting"}))
+        for action in plan_of(seed, scale).actions:
+            if action.kind not in ("submit", "srun", "salloc"):
+                continue
+            job = msgspec.convert(action.data["wanted"], NewJob)
+            cpus = cpus_of(job) if job.nodes_min <= scale.nodes else 0  # more nodes than there are: refused
+            for limit in policy.limits():
+                concerns = limit.qos == job.qos or job.account in (limit.accounts or ())
+                if concerns and limit.uid in (None, USERS[action.target]) and limit.cpus is not None:
+                    assert cpus <= limit.cpus, f"seed {seed}: {job.tag} does not fit into {limit.name}"
 
 
 def test_every_limit_is_told_to_the_checks() -> None:

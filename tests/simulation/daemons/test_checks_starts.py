@@ -132,6 +132,24 @@ def test_holding_an_array_holds_no_task_that_is_over() -> None:
         assert ("3.held" not in day.broken()) is by_user
 
 
+@pytest.mark.parametrize(("ended", "right"), [(3.0, True), (5.0, False)])
+def test_a_hold_of_an_array_does_not_hold_tasks_that_have_ended(ended: float, right: bool) -> None:
+    """When the array is queued again, these start."""
+    day = Day()
+    array = day.submit(1, array_tasks=(0, 1))
+    task = array + 1
+    day.begin(task, 2)
+    if right:
+        day.end(task, ended)
+    day.request("hold", array, 4)
+    if not right:
+        day.end(task, ended)
+    day.request("requeue", array, 6)
+    day.queue_again(task, 6, "COMPLETED")
+    day.run(task, 7, 8)
+    assert ("3.held" in day.broken()) is not right
+
+
 def test_a_launch_on_its_way_when_its_job_was_queued_again_and_held_is_accepted() -> None:
     """Without accounting nothing reports that life; its processes may begin for as long as orders may take."""
     for began, rules in ((3.2, set()), (400.0, {"3.held", "3.life"})):

@@ -45,7 +45,7 @@ FAULTS = (
         rule=5,
         needs=_NEEDS,
         file=_OUTBOX,
-        old="                        await context.clock.sleep(_REFUSED_SECONDS)\n",
+        old="                        await self._pause(channel)\n",
         new="",
         why="While slurmdbd's database is full, the controller registers and sends the same batch fifty times a"
         " second.",

@@ -151,3 +151,19 @@ def test_a_task_that_gets_its_own_record_waits_for_no_counterpart_that_is_not_th
     assert [item.kind for item in with_counterpart.dependencies] == ["aftercorr"]
     assert not without.dependencies
     world.check()
+
+
+def test_the_minutes_after_a_start_go_on_when_the_job_is_forgotten(world: World) -> None:
+    """Whoever looked at the condition again, as a release does, took it for fulfilled."""
+    first = world.start(world.submit())
+    waiting = world.submit(dependencies=(Dependency(kind="after", job_id=first, minutes=10),))
+    due_at = world.job(waiting).dependencies[0].due_at
+    world.finished(first)
+    world.advance(6 * 60.0)
+    assert first not in world.state.jobs
+    world.check()
+    world.ok(HoldJob(target=JobTarget(waiting)))
+    world.ok(ReleaseJob(target=JobTarget(waiting)))
+    assert [item.due_at for item in world.job(waiting).dependencies] == [due_at]
+    world.advance(4 * 60.0)
+    assert not world.job(waiting).dependencies

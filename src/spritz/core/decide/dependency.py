@@ -146,7 +146,8 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
     elif item.task_id is not None and item.kind != "aftercorr":
         target = None
     if target is None:
-        return FULFILLED, 0.0
+        # It was forgotten. Minutes since its start that this condition has seen go on.
+        return _after(0.0, item, now) if item.due_at else (FULFILLED, 0.0)
     if het.is_leader(target):
         return _het_verdict(state, item, target, now)
     if item.kind == "after":

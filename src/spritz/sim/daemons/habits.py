@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.sim.daemons.plan import Action
-from spritz.sim.daemons.workload import PEOPLE, NewJob, NewStep, script_of
+from spritz.sim.daemons.workload import CPUS_OF_NODE, PEOPLE, NewJob, NewStep, script_of
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
@@ -48,11 +48,14 @@ class Habit:
         self.until = scale.busy_seconds
         self.actions: list[Action] = []
         self._names: dict[str, str] = {}
+        #: CPUs of the largest job that can ever start
+        self.cpus_max = CPUS_OF_NODE * scale.nodes
         if "accounting" in scale.parts:
-            from spritz.sim.daemons.accounting.policy import draw_names
+            from spritz.sim.daemons.accounting.policy import CPUS_MAX, draw_names
 
             account, qos = draw_names(random, self.user, is_small=False)
             self._names = {"account": account, "qos": qos}
+            self.cpus_max = min(self.cpus_max, CPUS_MAX)
 
     def some(self, low: float, high: float) -> float:
         """Seconds between the two: short ones are as likely as long ones."""
@@ -276,6 +279,7 @@ def stale_plans(habit: Habit) -> None:
     habit.submit(habit.job(0, seconds=habit.some(200.0, 900.0), cpus_per_task=2, partition="main"))
     habit.at += habit.some(0.5, 5.0)
     for place, cpus in enumerate(random.sample((5, 6, 7, 8), 3)):
+        cpus = min(cpus, habit.cpus_max // nodes)
         wide = habit.job(
             1 + place, seconds=20.0, time_limit_minutes=5, nodes_min=nodes, tasks=nodes, cpus_per_task=cpus
         )
@@ -324,7 +328,7 @@ def crowding(habit: Habit) -> None:
     """Short jobs on one node, more than its memory or its GPUs are enough for: while a pass plans a start, some end,
     and others that come first take their place, on other CPUs or on shared ones.
     """
-    random, others = habit.random, habit.scale.nodes - 1
+    random, others = habit.random, min(habit.scale.nodes - 1, habit.cpus_max // CPUS_OF_NODE)
     if others:
         wide = habit.job(0, seconds=200.0, nodes_min=others, tasks=others, cpus_per_task=8, partition="main")
         habit.submit(wide)

@@ -22,6 +22,7 @@ import msgspec.structs
 
 import spritz
 from spritz.sim.daemons import coverage, seam, shrink
+from spritz.sim.daemons.accounting.database import template
 from spritz.sim.daemons.campaign import RUN_SECONDS_MAX, Totals, campaign, plan_of, results
 from spritz.sim.daemons.plan import MIXED, PARTS, SCALES, Plan, scale_of
 from spritz.sim.daemons.run import Result, run
@@ -100,14 +101,16 @@ def _positive(text: str) -> int:
 # Many seeds
 
 
-def _warm() -> None:
-    """Load all that children will use, which they share."""
+def _warm(parts: frozenset[str]) -> None:
+    """Load and make all that children will use, which they share."""
     seam.load_all()
+    if "accounting" in parts:
+        template()
     gc.freeze()
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    _warm()
+    _warm(scale_of(options.scale, 0, options.parts).parts)
 
     def plan(seed: int) -> Plan:
         return plan_of(seed, scale_of(options.scale, seed, options.parts))
@@ -199,7 +202,7 @@ def _replay(options: argparse.Namespace) -> int:
     except (OSError, msgspec.DecodeError) as error:
         print(f"{options.replay}: {error}", file=sys.stderr)
         return 2
-    _warm()
+    _warm(replay.plan.scale.parts)
     result = _once(replay.plan)
     print("\n".join(result.transcript))
     if result.digest == replay.digest:

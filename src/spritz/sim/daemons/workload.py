@@ -27,6 +27,10 @@ PEOPLE = ("alice", "bob", "carol", "dave")
 ACCOUNTS_OF = {"alice": ("physics", "biology"), "bob": ("physics",), "carol": ("biology",), "dave": ("biology",)}
 
 
+#: CPUs of each node (`site`).
+CPUS_OF_NODE = 8
+
+
 class Dependence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One condition of --dependency, on the job with a tag."""
 
@@ -140,6 +144,12 @@ def script_of(
     plan = f"seconds={seconds:g} exit={exit_status} signal={killed_by}{' ignore=15' if ignores_term else ''}"
     plan += " only=" + ",".join(map(str, failing)) if failing else ""
     return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
+
+
+def cpus_of(job: NewJob) -> int:
+    """CPUs of a job with all its components on `nodes_min` nodes."""
+    own = job.nodes_min * CPUS_OF_NODE if job.exclusive else max(job.nodes_min, job.tasks * job.cpus_per_task)
+    return own + sum(cpus_of(component) for component in job.components)
 
 
 def _environment(tag: str) -> tuple[str, ...]:
@@ -436,7 +446,13 @@ class _Day:
                 names = fields["account"], fields["qos"] = names[0], "normal"
                 parts = fields["components"]
                 fields["components"] = tuple(replace(part, account=names[0], qos=names[1]) for part in parts)
-        return NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
+        job = NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
+        if "accounting" in self.scale.parts:
+            from spritz.sim.daemons.accounting.policy import CPUS_MAX
+
+            while job.components and cpus_of(job) > CPUS_MAX:
+                job = replace(job, components=job.components[:-1])
+        return job
 
     def _few(self) -> int:
         return self.random.choice((1, 1, 2))

@@ -21,6 +21,10 @@ ACCOUNTS = {"science": "root", "physics": "science", "biology": "science"}
 
 ALL_QOS = "normal,high,low"
 
+#: CPUs of the largest job that fits into the limits of every account, and of every QOS but `low`, which is for small
+#: jobs.
+CPUS_MAX = 40
+
 QOS = (
     Qos(name="normal", description="usual jobs", priority=100, preempt="low"),
     Qos(

@@ -153,6 +153,9 @@ class Story:
         self._of_subject: dict[Subject, list[Life]] = {}
         for life in self.lives.values():
             self._of_subject.setdefault(life.subject, []).append(life)
+        #: answers of `requests` and `changes`, which rules ask for again and again
+        self._requests: dict[Subject, tuple[Operation, ...]] = {}
+        self._effective: dict[Subject, tuple[Operation, ...]] = {}
 
     def subject(self, job_id: int) -> Subject:
         """The subject that this number names; of the number of an array: the array."""
@@ -171,13 +174,21 @@ class Story:
         """The lives of a job with all its tasks and components."""
         return [life for life in self.lives.values() if life.subject[0] == leader]
 
-    def changes(self, subject: Subject) -> list[Operation]:
+    def changes(self, subject: Subject) -> tuple[Operation, ...]:
         """Requests that name the subject, alone or with others, and that were not refused."""
-        return [operation for operation in self.requests(subject) if operation.outcome is not Outcome.REFUSED]
+        if subject not in self._effective:
+            asked = self.requests(subject)
+            self._effective[subject] = tuple(one for one in asked if one.outcome is not Outcome.REFUSED)
+        return self._effective[subject]
 
-    def requests(self, subject: Subject) -> list[Operation]:
+    def requests(self, subject: Subject) -> tuple[Operation, ...]:
         """Requests that name the subject, alone or with others, in the order of their calls."""
-        leader, index = subject
+        if subject not in self._requests:
+            self._requests[subject] = tuple(self._requests_of(*subject))
+        return self._requests[subject]
+
+    def _requests_of(self, leader: int, index: int | None) -> list[Operation]:
+        subject = leader, index
         own = [life.job_id for life in self.lives_of(subject) if life.job_id != leader]
         named = [operation for operation in self._changes.get(leader, ()) if _names(operation, index)]
         for job_id in dict.fromkeys(own):
