@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test tested unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
@@ -43,7 +43,11 @@ venv: compiled
 compiled: $(VENV)/.stamp
 	@$(BIN)/python -m compileall -q src
 
-test: lint types contracts site unit
+# What takes long runs beside the tests, which often wait for something other than a CPU.
+test: lint contracts tested
+
+tested: compiled
+	$(MAKE) -j2 unit types site
 
 unit: compiled
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
