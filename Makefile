@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-# Two workers suit a laptop and CI alike; PYTEST_WORKERS=0 runs in one process.
-PYTEST_WORKERS ?= 2
+# Twice as many as the CPUs of CI: an end-to-end test waits for half of its time. PYTEST_WORKERS=0 runs in one process.
+PYTEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 # `make fuzz` goes through what is tested by random examples so many times, with other ones each time.
 ROUNDS ?= 10
