@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import hermetic
+from tests import bytecode, hermetic
 
 #: How long an example takes says how busy the machine is, and nothing about what is tested.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     if not os.environ.get("SPRITZ_TEST_SERVER"):
         os.environ["SPRITZ_NO_SERVER"] = "1"
+    bytecode.compile_share(config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -76,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadGroupScheduling
 
-    class Groups(LoadGroupScheduling):
+    class Groups(LoadGroupScheduling):  # type: ignore[misc]  # pytest-xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             group: str = super()._split_scope(nodeid)
             return group if group.startswith("tests/e2e/") else group.partition("::")[0]
