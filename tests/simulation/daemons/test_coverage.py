@@ -7,6 +7,9 @@ import pytest
 from spritz.sim.daemons import coverage, faults
 from tests.simulation.daemons.seeds import FRESH, Group, result_of, results
 
+#: The first test of these runs the seeds that no other test has run yet.
+pytestmark = pytest.mark.timeout(600)
+
 #: Faults that CI's seeds need not have, with the reason.
 FAULTS_APART = {"bit flip": "after it few rules are judged; test_disk has every kind of it"}
 
