@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import hermetic
+from tests import bytecode, hermetic
 
 #: How long an example takes says how busy the machine is, and nothing about what is tested.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,12 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     if not os.environ.get("SPRITZ_TEST_SERVER"):
         os.environ["SPRITZ_NO_SERVER"] = "1"
+    bytecode.compile_share(config)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need root are skipped for others; those of one `xdist_group` run one after the other, in one process.
+    """Tests that need root are skipped for others; those of one group run one after the other, in one process.
 
+    A group is what `xdist_group` names, and what shares a cluster of its module: each process would start one.
     pytest-xdist says so in the nodes' ids, and up to 3.8 by an attribute that pytest 9.2 has renamed.
     """
     if os.geteuid() != 0:
@@ -49,8 +52,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         groups = {str(mark.args[0]) for mark in item.iter_markers("xdist_group")}
+        if not groups and _shares(item):
+            groups = {item.path.stem}
         if groups and hasattr(item, "_id") and "@" not in item.nodeid.rpartition("]")[2]:
             item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether this end-to-end test uses what is made once for its module."""
+    if not isinstance(item, pytest.Function) or not item.nodeid.startswith("tests/e2e/"):
+        return False
+    used = item._fixtureinfo.name2fixturedefs.values()
+    return any(definitions[-1].scope in ("module", "class") for definitions in used)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Groups are handed out in the order of their names: what waits comes first, and quick unit tests even out the end.
+
+    The tests of a file are a group, but for end-to-end tests, which are few and long. (The time that pytest-xdist 3.8
+    needs grows with the square of the number of groups.)
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Groups(LoadGroupScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            group: str = super()._split_scope(nodeid)
+            return group if group.startswith("tests/e2e/") else group.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

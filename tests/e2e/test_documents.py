@@ -83,7 +83,7 @@ def session(commands: list[str], directory: Path) -> list[tuple[int, str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=2 * PATIENCE_SECONDS,  # a page has many commands
     )
     parts = done.stdout.split("\0")
     return list(zip(map(int, parts[1::2]), parts[0::2], strict=False))

@@ -24,17 +24,21 @@ from spritz.model.reports import JobGone, NodeSamples, StepFinished, StepStarted
 from spritz.stepd import protocol
 from spritz.stepd.processes import children_of
 
-from .node_harness import NodeCluster, wait_until, with_restart
+from .node_harness import NodeCluster, running, wait_until, with_restart
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
+    """Two nodes in one slurmd, for all tests here that leave it as it is."""
+    with running(NodeCluster(tmp_path_factory.mktemp("node"))) as made:
+        yield made
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
-    """Two nodes in one slurmd."""
-    made = NodeCluster(tmp_path)
-    made.controller.start()
-    made.start()
-    yield made
-    made.close()
+def own_cluster(tmp_path: Path) -> Iterator[NodeCluster]:
+    """The same for one test."""
+    with running(NodeCluster(tmp_path)) as made:
+        yield made
 
 
 class Listener:
@@ -86,7 +90,7 @@ def test_a_batch_job_runs_and_is_reported_gone_in_one_message(cluster: NodeClust
     assert result.job_gone
     assert cluster.output(job) == f"{job.id} on n1\n"
     wait_until(lambda: not list(cluster.spool().glob("job*")), "the spool is empty once the end is acknowledged")
-    assert cluster.controller.find(JobGone) is None
+    assert cluster.controller.find(JobGone, job_id=job.id) is None
 
 
 def test_the_same_launch_twice_runs_once(cluster: NodeCluster) -> None:
@@ -97,7 +101,8 @@ def test_the_same_launch_twice_runs_once(cluster: NodeCluster) -> None:
     cluster.finished(job)
     cluster.controller.tell(message)
     assert (cluster.work / "ran").read_text() == "once\n"
-    assert len([report for report in cluster.controller.reports if isinstance(report, StepFinished)]) == 1
+    ends = [report for report in cluster.controller.reports if isinstance(report, StepFinished)]
+    assert [end.job_id for end in ends].count(job.id) == 1
 
 
 def test_a_requeued_job_runs_again_and_appends(cluster: NodeCluster) -> None:
@@ -265,12 +270,12 @@ def test_one_more_client_can_attach_to_a_step(cluster: NodeCluster, listener: Li
         )
 
 
-def test_a_controller_that_was_replaced_is_refused(cluster: NodeCluster) -> None:
-    cluster.controller.term = 7
-    cluster.finished(cluster.batch("#!/bin/sh\n"))
-    cluster.controller.term = 6
+def test_a_controller_that_was_replaced_is_refused(own_cluster: NodeCluster) -> None:
+    own_cluster.controller.term = 7
+    own_cluster.finished(own_cluster.batch("#!/bin/sh\n"))
+    own_cluster.controller.term = 6
     with pytest.raises(RemoteError, match="term 6 was replaced by one of term 7"):
-        cluster.batch("#!/bin/sh\necho never\n")
+        own_cluster.batch("#!/bin/sh\necho never\n")
 
 
 def test_an_order_that_contradicts_itself_fails_and_does_no_harm(cluster: NodeCluster) -> None:

@@ -28,21 +28,29 @@ VERSION = b"slurm 25.05.0\n"
 _USER = 54_377
 
 
-@pytest.fixture
-def ordinary(launcher: Path, packages: Path) -> Iterator[Launched]:
-    """Commands of a user who is not root, in a place where that user may be."""
+@pytest.fixture(scope="module")
+def readable_packages(packages: Path) -> Iterator[Path]:
+    """The packages in a place where a user who is not root may be."""
     if os.geteuid() != 0:
         pytest.skip("needs root to be a user without other processes")
-    base = Path(tempfile.mkdtemp(prefix="spritz-scarce-"))
+    base = Path(tempfile.mkdtemp(prefix="spritz-packages-"))
     base.chmod(0o755)
     shutil.copytree(packages, base / "site-packages")
     shutil.copytree(Path(msgspec.__file__).parent, base / "site-packages/msgspec")
-    shutil.copy2(launcher, base / "launcher")
-    python = next(filter(lambda path: _runs(path, base / "site-packages"), (sys.executable, "/usr/bin/python3")), None)
+    yield base / "site-packages"
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def ordinary(launcher: Path, readable_packages: Path) -> Iterator[Launched]:
+    """Commands of a user who is not root, in a place where that user may be."""
+    python = next(filter(lambda path: _runs(path, readable_packages), (sys.executable, "/usr/bin/python3")), None)
     if python is None:
-        shutil.rmtree(base)
         pytest.skip("no Python that another user may execute and that our packages are made for")
-    found = Launched(base, base / "launcher", base / "site-packages", python)
+    base = Path(tempfile.mkdtemp(prefix="spritz-scarce-"))
+    base.chmod(0o755)
+    shutil.copy2(launcher, base / "launcher")
+    found = Launched(base, base / "launcher", readable_packages, python)
     found.log.touch()
     found.log.chmod(0o666)
     os.chown(found.runtime, _USER, _USER)

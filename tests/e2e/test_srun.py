@@ -14,7 +14,7 @@ import pytest
 
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, processes_with, until
-from tests.e2e.commands import BIN, environment, lines, run, start
+from tests.e2e.commands import BIN, environment, lines, run, start, without_waiting
 
 pytestmark = pytest.mark.usefixtures("no_jobs_left")
 
@@ -273,7 +273,8 @@ def test_a_step_outlives_a_controller_that_is_killed_and_started_again(cluster: 
     out, said = running.communicate(timeout=100)
     assert running.returncode == 3
     assert sorted(lines(out)) == ["off", "off", "on"]
-    assert sorted(lines(said)) == [f"srun: error: n{n}: task {n - 1}: Exited with exit code 3" for n in (1, 2)]
+    expected = [f"srun: error: n{n}: task {n - 1}: Exited with exit code 3" for n in (1, 2)]
+    assert sorted(lines(without_waiting(said))) == expected
     (job,) = [job for job in cluster.jobs().values() if job.spec.name == "survives"]
     until(lambda: cluster.job(job.id).state.ended, "the job has ended")
 

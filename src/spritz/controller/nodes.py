@@ -118,6 +118,9 @@ class NodeLinks:
         self._clock_asked: set[Channel] = set()
         #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
+        #: node -> registrations that are decided and not durable yet. The node is up again and has no link yet: were it
+        #: reported silent or lost now, that would stay so, since the daemon has no reason to register again.
+        self._registering: Counter[str] = Counter()
         #: node whose last registration was refused -> kind of refusal, and why
         self._refusals: dict[str, tuple[str, str]] = {}
         #: node -> newest heartbeat
@@ -169,6 +172,7 @@ class NodeLinks:
             return
 
         def registered(reply: Struct | None) -> None:
+            self._registering[report.name] -= 1
             if isinstance(reply, Rejection):
                 self._refuse(report, call, reply, reply.text)
                 return
@@ -184,6 +188,8 @@ class NodeLinks:
                 self._link(report.name, channel)
                 self._where.setdefault(channel, (report.address, report.port))
                 self._catch_up(report.name)
+            else:
+                context.tasks.spawn_contained(self._notice_silence((report.name,)), name="node.silence")
 
         report = structs.replace(report, address=_origin(channel.pipe.peer_name) or report.address)
         if report.sample is not None:
@@ -192,6 +198,7 @@ class NodeLinks:
             if report.sample.sampled_at:
                 self._judge_clock(report.name, report.sample.sampled_at - context.clock.now(), channel)
         context.writer.handle(report, SYSTEM, registered)
+        self._registering[report.name] += 1
 
     def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
         """Refuse a registration; logged once for a `kind` of refusal, however often the daemon retries."""
@@ -699,6 +706,7 @@ class NodeLinks:
             name
             for name in names
             if name not in self._links
+            and not self._registering[name]
             and name in nodes
             and is_expected(nodes[name])
             and not nodes[name].flags & NodeFlag.NOT_RESPONDING  # quiet or lost: logged already
@@ -729,12 +737,13 @@ class NodeLinks:
         finally:
             self._asked.discard(channel)
         quiet = self._context.clock.monotonic() - self._heard.get(channel, self._context.clock.monotonic())
-        names = tuple(self._names.get(channel, ()))
-        if quiet < ANSWER_SECONDS or not names:
+        if quiet < ANSWER_SECONDS or not self._names.get(channel):
             return
-        self._context.log.error("node.quiet", nodes=len(names), first=names[0], silent_seconds=round(quiet))
+        names = tuple(name for name in self._names[channel] if not self._registering[name])
         channel.pipe.abort()
-        self._context.writer.handle_own(NodeSilent(names=names))
+        if names:
+            self._context.log.error("node.quiet", nodes=len(names), first=names[0], silent_seconds=round(quiet))
+            self._context.writer.handle_own(NodeSilent(names=names))
 
     async def patrol(self) -> None:
         """Runs for ever: pings daemons, and reports nodes that were silent for SlurmdTimeout."""
@@ -783,7 +792,7 @@ class NodeLinks:
         lost = []
         stuck: dict[Channel, None] = {}
         for name, node in self._context.machine.state.nodes.items():
-            if name in self._declared or not is_expected(node):
+            if name in self._declared or self._registering[name] or not is_expected(node):
                 continue
             channel = self._links.get(name)
             if channel is not None:

@@ -39,9 +39,11 @@ def pending_effects(state: State, node: str | None = None) -> list[Effect]:
     else:
         use = state.uses.get(node)
         job_ids, names = list(use.jobs) if use is not None else [], [node]
+    # Suspended jobs first: others may have their CPUs by now.
+    jobs = sorted((state.jobs[job_id] for job_id in job_ids), key=lambda job: job.state is not JobState.SUSPENDED)
     effects: list[Effect] = []
-    for job_id in job_ids:
-        effects += _job_effects(state, state.jobs[job_id], node)
+    for job in jobs:
+        effects += _job_effects(state, job, node)
     if not state.settings.power.reboots_here:
         nodes = [state.nodes[name] for name in names if name in state.nodes]
         issued = [rebooting for rebooting in nodes if rebooting.flags & NodeFlag.REBOOT_ISSUED]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,12 +70,28 @@ def simulate(*arguments: str, output: Path) -> subprocess.CompletedProcess[str]:
 
 def result_of(group: Group, factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `--json` says of a group, from the run that another test or worker has made, if there is one."""
+    result = _result_of(group, factory, fcntl.LOCK_EX)
+    assert result is not None, "the lock was waited for"
+    return result
+
+
+def results(groups: Sequence[Group], factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """As `result_of`, for several: what another worker runs at the moment is left for the end, and not waited for."""
+    found = [_result_of(group, factory, fcntl.LOCK_EX | fcntl.LOCK_NB) for group in groups]
+    return [result or result_of(group, factory) for group, result in zip(groups, found, strict=True)]
+
+
+def _result_of(group: Group, factory: pytest.TempPathFactory, how: int) -> dict[str, Any] | None:
+    """None if the lock is not to be waited for, and another worker has it."""
     directory = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         directory = directory.parent
     output = directory / f"seeds {group}.json".replace(" ", "_").replace(",", "+")
     with open(output.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, how)
+        except BlockingIOError:
+            return None
         if not output.exists():
             parts = ("--parts", group.parts) if group.parts else ()
             done = simulate("--seeds", group.seeds, "--scale", group.scale, *parts, output=output)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spritz.sim.daemons import coverage, faults
-from tests.simulation.daemons.seeds import FRESH, Group, result_of
+from tests.simulation.daemons.seeds import FRESH, Group, result_of, results
+
+#: The first test of these runs the seeds that no other test has run yet.
+pytestmark = pytest.mark.timeout(600)
 
 #: Faults that CI's seeds need not have, with the reason.
 FAULTS_APART = {"bit flip": "after it few rules are judged; test_disk has every kind of it"}
@@ -52,8 +55,8 @@ MESSAGES_APART: dict[str, str] = {
 def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """The sums of all fresh seeds."""
     total: dict[str, int] = {}
-    for group in FRESH:
-        for name, count in result_of(group, tmp_path_factory)["counts"].items():
+    for result in results(FRESH, tmp_path_factory):
+        for name, count in result["counts"].items():
             total[name] = total.get(name, 0) + count
     return total
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -589,6 +589,72 @@ def test_nodes_of_an_expelled_machine_are_down_at_once(capfd: pytest.CaptureFixt
 
     asyncio.run(main())
     assert "node.silent" not in capfd.readouterr().err, "it was told that the node is lost"
+
+
+async def _looks_for_silence(links: NodeLinks, former: DaemonChannel) -> None:
+    await links._notice_silence(("n1",))
+
+
+async def _pings_the_former_daemon(links: NodeLinks, former: DaemonChannel) -> None:
+    async def silence(message: Struct, reply: type, *, timeout: float) -> Struct:
+        raise CallTimeout("no answer")
+
+    former.call = silence  # type: ignore[method-assign]
+    links._heard[former] -= 1000.0  # type: ignore[index]  # it stands for a channel
+    await links._need_answer(former)  # type: ignore[arg-type]
+
+
+async def _looks_for_lost_nodes(links: NodeLinks, former: DaemonChannel) -> None:
+    links._silent_since["n1"] = links._heard[former] = -1000.0  # type: ignore[index]
+    links._declare_lost(4.0)
+
+
+@pytest.mark.parametrize(
+    ("look", "was_linked"),
+    [
+        (_looks_for_silence, False),
+        (_pings_the_former_daemon, True),
+        (_looks_for_lost_nodes, False),
+        (_looks_for_lost_nodes, True),
+    ],
+)
+def test_a_node_is_not_given_up_while_its_registration_is_on_its_way_to_the_disk(
+    look: Callable[[NodeLinks, DaemonChannel], Awaitable[None]], was_linked: bool
+) -> None:
+    """The daemon would not register again, and the node would have a link and be used no more."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            former, channel = DaemonChannel(), DaemonChannel()
+            controller.register(former)
+            await controller.writer.drain()
+            if not was_linked:
+                former.close()
+            controller.journal.held.clear()
+            replies = controller.register(channel)
+            await look(controller.links, former)
+            controller.journal.held.set()
+            await until(lambda: replies)
+            await controller.writer.drain()
+            node = controller.machine.state.nodes["n1"]
+            assert (node.state, node.flags & NodeFlag.NOT_RESPONDING) == (NodeState.IDLE, 0)
+            assert controller.links._links["n1"] is channel  # type: ignore[comparison-overlap]
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_is_gone_before_its_registration_is_durable_is_missed() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel = DaemonChannel()
+            controller.journal.held.clear()
+            replies = controller.register(channel)
+            channel.close()
+            controller.journal.held.set()
+            await until(lambda: replies)
+            await until(lambda: controller.machine.state.nodes["n1"].flags & NodeFlag.NOT_RESPONDING)
+
+    asyncio.run(main())
 
 
 def test_a_node_whose_daemon_has_gone_is_silent(capfd: pytest.CaptureFixture[str]) -> None:

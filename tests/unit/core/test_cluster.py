@@ -11,7 +11,7 @@ from spritz.core.effects import LaunchBatchOn, LaunchStepOn, ReloadNode, Suspend
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
-from spritz.model.commands.job import SuspendJob
+from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.job_filter import JobTarget
 from spritz.model.node import NodeConfig
@@ -130,6 +130,20 @@ def test_after_a_restart_everything_undelivered_is_asked_again(world: World) -> 
     assert sorted(map(str, again.pending_effects("n1"))) == sorted(map(str, effects))
     assert again.pending_effects("n2") == []
     assert again.next_deadline() == world.machine.next_deadline()
+
+
+def test_after_a_restart_suspensions_go_to_a_node_before_resumptions(world: World) -> None:
+    """Else the resumed job runs beside one that has its CPUs until its suspension arrives."""
+    first, second = world.submit(), world.submit()
+    for job_id in (first, second):
+        world.start(job_id, "n1")
+        world.started(job_id)
+    world.ok(SuspendJob(target=JobTarget(first)))
+    world.advance(10)
+    world.ok(SuspendJob(target=JobTarget(second)))
+    world.ok(ResumeJob(target=JobTarget(first)))
+    effects = only(Machine.from_image(world.machine.image()).pending_effects("n1"), SuspendOn)
+    assert [(effect.job_id, effect.resume) for effect in effects] == [(second, False), (first, True)]
 
 
 def test_first_job_id_counts_from_the_first_configuration(make_world: Make) -> None:
