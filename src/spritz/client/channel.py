@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import DecodeError, Struct
@@ -131,6 +132,10 @@ class _Waiting(Generic[T]):
             self.items.put(error)
 
 
+#: numbers of this process's connections
+_numbers = count(1)
+
+
 class Channel:
     """One connection to a peer. Created by `connect` and `Server`; never directly.
 
@@ -152,6 +157,8 @@ class Channel:
         turns: Turns | None = None,
     ) -> None:
         self.pipe = pipe
+        #: in the order in which connections were opened or accepted
+        self.number = next(_numbers)
         #: counts requests to this side
         self.statistics = statistics
         self.peer: Hello | None = None

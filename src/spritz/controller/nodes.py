@@ -106,6 +106,8 @@ class NodeLinks:
         self._letters = messages
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
+        #: node -> the newest connection over which it has asked to be registered
+        self._newest: dict[str, Channel] = {}
         #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
         #: seconds by which the clock behind a connection is ahead of ours, by its newest sample
@@ -167,6 +169,12 @@ class NodeLinks:
         """Register a node. Once that is durable, answer, and route effects for the node to this connection."""
         context = self._context
         channel = call.channel
+        newest = self._newest.get(report.name)
+        if newest is not None and newest.is_open and newest.number > channel.number:
+            # The daemon has left this connection for that one: its report comes late, as after a pause of this process.
+            channel.pipe.abort()
+            return
+        self._newest[report.name] = channel
         if report.term > context.journal.term:
             self._follow_term(report, call)
             return

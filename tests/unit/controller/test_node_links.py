@@ -6,6 +6,7 @@ The writer, the core, the committer's thread and the links are the real ones; th
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import threading
 import time
@@ -89,11 +90,15 @@ class SetClock(SystemClock):
         return self.at
 
 
+_numbers = itertools.count()
+
+
 class DaemonChannel:
     """The controller's end of a connection to a slurmd that accepts everything."""
 
     def __init__(self) -> None:
         self.is_open = True
+        self.number = next(_numbers)
         self.pipe = SimpleNamespace(peer_name="uid=0 pid=1", machine=None, abort=self.close)
         self.received: list[Struct] = []
         self._on_close: list[Callable[[], None]] = []
@@ -685,6 +690,23 @@ def test_a_connection_that_another_of_its_daemon_replaces_is_closed(other_host: 
                 await controller.writer.drain()
             assert given_up.is_open
             assert living.is_open is other_host
+
+    asyncio.run(main())
+
+
+def test_a_registration_over_an_older_connection_that_comes_late_does_not_take_the_link() -> None:
+    """A controller that was stopped finds two: of the daemon before its machine lost power, and of the one after."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            before, after = DaemonChannel(), DaemonChannel()
+            replies = controller.register(after)
+            late = controller.register(before)
+            await until(lambda: replies)
+            await controller.writer.drain()
+            assert (late, before.is_open, after.is_open) == ([], False, True)
+            controller.start(controller.submit())
+            await until(lambda: launched(after))
 
     asyncio.run(main())
 
