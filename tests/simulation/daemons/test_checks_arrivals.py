@@ -136,6 +136,10 @@ def test_a_machine_without_power_is_shown_as_down() -> None:
     assert "6.lost" not in day.broken()
     day.read(600, ("n1", ("IDLE", "NOT_RESPONDING"), 0, 0, 0), kind="sinfo")
     assert day.broken()["6.lost"] == "n1 is shown as IDLE+NOT_RESPONDING at 600, without power since 100"
+    day.request("undrain", 550, 551, wanted={"nodes": ["n1"], "state": "RESUME"})
+    assert "6.lost" not in day.broken()  # who resumes it has the controller wait for it again
+    day.read(800, ("n1", ("IDLE", "NOT_RESPONDING"), 0, 0, 0), kind="sinfo")
+    assert "6.lost" in day.broken()
 
 
 def test_a_takeover_has_a_reason() -> None:

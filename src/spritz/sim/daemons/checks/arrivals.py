@@ -287,7 +287,9 @@ _OUTAGES = frozenset({"power loss", "long outage"})
 
 
 def _due_lost(story: Story, outage: Injected) -> float:
-    """When it must be shown: later by what happens to controllers meanwhile."""
+    """When it must be shown: later by what happens to controllers meanwhile, and after an administrator's RESUME, from
+    which on the controller waits for the node again.
+    """
     due = outage.at + _LOST_SECONDS
     for fault in story.faults:
         if fault.since > due:
@@ -296,6 +298,10 @@ def _due_lost(story: Story, outage: Injected) -> float:
         is_elsewhere = concerns_nodes(story, fault) and outage.target not in fault.named
         if fault.until > outage.at and not is_own and not is_elsewhere:
             due = max(due, fault.until + _LOST_SECONDS)
+    for operation in story.operations:
+        resumes = operation.kind == "undrain" and outage.target in operation.wanted["nodes"]
+        if resumes and operation.outcome is not Outcome.REFUSED and outage.at < operation.called_at <= outage.until:
+            due = max(due, (operation.answered_at or outage.until) + _LOST_SECONDS)
     return due
 
 
