@@ -10,6 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.sim.daemons import mishaps
 from spritz.sim.daemons.workload import Dependence, NewStep
 from spritz.sim.daemons.world import EPOCH
@@ -85,11 +87,11 @@ def held_up_in_the_tree(story: Story) -> None:
     where it has begun and ended already, and where its launch is still on its way; or the launch is lost between two.
     """
     random, nodes = story.random, story.scale.nodes
-    wide = {"nodes": nodes, "tasks": nodes, "overlap": True}
+    wide = NewStep(nodes=nodes, tasks=nodes, overlap=True)
     # The first ones open the connections between nodes: an order that finds none is not sent.
-    steps = [NewStep(seconds=0.2, after_seconds=after, **wide) for after in (1.0, 4.0)]
+    steps = [replace(wide, seconds=0.2, after_seconds=after) for after in (1.0, 4.0)]
     is_lost = random.random() < 0.4
-    step = NewStep(seconds=280.0 if is_lost else 0.1, after_seconds=9.0, **wide)
+    step = replace(wide, seconds=280.0 if is_lost else 0.1, after_seconds=9.0)
     steps.append(step if is_lost else story.given_up(step, 1.0, story.some(0.2, 5.0)))
     size = {"nodes_min": nodes, "tasks": nodes, "partition": "main", "memory_mib_per_node": 100}
     story.submit(story.job(0, kind="salloc", seconds=300.0 if is_lost else 40.0, steps=tuple(steps), **size))
