@@ -83,24 +83,31 @@ def unheard_ends(story: Story) -> None:
 
 
 def held_up_in_the_tree(story: Story) -> None:
-    """A step of all nodes, whose launch nodes pass on. One of them reaches no other just then, and the step is given up
-    where it has begun and ended already, and where its launch is still on its way; or the launch is lost between two.
+    """A step of some nodes, whose launch they pass on. One reaches no other just then, and the step is given up:
+    where it has begun it has ended already, and elsewhere its launch is still on its way. Or that is lost between two.
     """
-    random, nodes = story.random, story.scale.nodes
+    random = story.random
+    nodes = min(random.choice((2, 2, 3, 4)), story.scale.nodes)  # few, so that the job starts at once
     wide = NewStep(nodes=nodes, tasks=nodes, overlap=True)
     # The first ones open the connections between nodes: an order that finds none is not sent.
     steps = [replace(wide, seconds=0.2, after_seconds=after) for after in (1.0, 4.0)]
-    is_lost = random.random() < 0.4
-    step = replace(wide, seconds=280.0 if is_lost else 0.1, after_seconds=9.0)
-    steps.append(step if is_lost else story.given_up(step, 1.0, story.some(0.2, 5.0)))
-    size = {"nodes_min": nodes, "tasks": nodes, "partition": "main", "memory_mib_per_node": 100}
+    is_lost = random.random() < 0.35
+    seconds, gives_up = (280.0, 0.0) if is_lost else (0.1, story.some(0.2, 3.0))
+    steps.append(replace(wide, seconds=seconds, abort_after=gives_up, after_seconds=9.0))
+    size = {
+        "nodes_min": nodes,
+        "tasks": nodes,
+        "memory_mib_per_node": 100,
+        "partition": "high" if nodes <= 2 else "main",
+    }
     story.submit(story.job(0, kind="salloc", seconds=300.0 if is_lost else 40.0, steps=tuple(steps), **size))
     story.at += 8.5
     if is_lost:
         kind = random.choice(("request lost", "request lost", "answer lost"))
         story.fault(kind, "cluster", 20.0, message="ForwardOrder", sender="slurmd")
     else:
-        story.fault("order held up", "cluster", 20.0)
+        # It arrives while srun, without which no task begins, has not yet heard that the step is over.
+        story.fault("order held up", "cluster", 20.0, from_node=False, lasts=gives_up + story.some(0.2, 2.5))
 
 
 def given_up_at_once(story: Story) -> None:
