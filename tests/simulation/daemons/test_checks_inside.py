@@ -54,6 +54,15 @@ def inside(tmp_path: Path) -> Inside:
     return _Idle(process, context, machine)
 
 
+def test_the_core_looks_at_the_earliest_deadline(inside: Inside) -> None:
+    deadlines = inside.machine.state.deadlines
+    for job_id, at in ((1, 5000.0), (2, 4000.0)):
+        deadlines.set(job_id, EPOCH + at)
+    assert inside.deadline_breach() == ""
+    deadlines._heap.reverse()
+    assert "looks at" in inside.deadline_breach()
+
+
 def test_a_deadline_that_stays_due_is_reported_once(inside: Inside) -> None:
     inside.world.run(OVERDUE_SECONDS + 2 * LOOK_SECONDS)
     assert inside.world.violations == []

@@ -30,7 +30,6 @@ MESSAGES_APART: dict[str, str] = {
         ("slurmctld", "nodes that are added introduce themselves", "CreateNodes"),
         ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
         ("slurmctld", "resets usage that limits need", "ResetUsage"),
-        ("slurmctld", "a disk that fails at the end of a step, which seldom comes", "NodeTrouble"),
         ("slurmdbd", "sent when the journal no longer has what slurmdbd lacks", "StoreState"),
         ("slurmd", "needs PrologFlags=Alloc", "LaunchProlog"),
         ("slurmd", "not asked for by the workload yet", "AttachClient MeasureStep StopDaemon"),

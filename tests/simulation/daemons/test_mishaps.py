@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
-from spritz.sim.daemons import mishaps
+from spritz.sim.daemons import close_calls, mishaps
 from spritz.sim.daemons.faults import KINDS, injectable
 from spritz.sim.daemons.history import Acted, Began, Linked
 from spritz.sim.daemons.plan import Action, Plan, Scale
@@ -18,6 +19,9 @@ from spritz.sim.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.test_users import ask, entries, submission
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 
 def _fault(at: float, kind: str, target: str = "cluster", seconds: float = 20.0, **data: Any) -> Action:
     return Action(at=at, kind=kind, target=target, data={"seconds": seconds, "draw": 1, **data})
@@ -27,21 +31,31 @@ def _run(actions: tuple[Action, ...]) -> Result:
     return run(Plan(seed=1, scale=Scale(nodes=2, busy_seconds=200.0, quiet_seconds=0.0), actions=actions))
 
 
-def test_stories_ask_for_what_there_is_and_are_over_in_time() -> None:
+@pytest.mark.parametrize(("module", "prefix"), [(mishaps, "m"), (close_calls, "n")])
+def test_stories_ask_for_what_there_is_and_are_over_in_time(module: ModuleType, prefix: str) -> None:
     scale = Scale(nodes=4, jobs=40, every_kind=True)
     names = {kind.name for kind in injectable(frozenset())}
     for seed in range(20):
-        actions = mishaps.draw(Random(seed), scale)
-        assert actions == mishaps.draw(Random(seed), scale)
+        actions = module.draw(Random(seed), scale)
+        assert actions == module.draw(Random(seed), scale)
         assert {action.kind for action in actions} <= names | REQUESTS.keys()
         for action in actions:
             assert action.at + action.data.get("seconds", 0.0) <= scale.busy_seconds + 0.001
             if "wanted" in action.data:
-                assert msgspec.convert(action.data["wanted"], NewJob).tag.startswith("m")
+                assert msgspec.convert(action.data["wanted"], NewJob).tag.startswith(prefix)
 
 
-def test_runs_of_chosen_kinds_of_faults_have_no_others() -> None:
-    assert mishaps.draw(Random(1), Scale(kinds=frozenset({"kill"}))) == []
+@pytest.mark.parametrize("module", [mishaps, close_calls])
+def test_runs_of_chosen_kinds_of_faults_have_no_others(module: ModuleType) -> None:
+    assert module.draw(Random(1), Scale(kinds=frozenset({"kill"}))) == []
+
+
+def test_a_further_story_changes_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = close_calls.draw(Random(1), Scale(every_kind=True))
+    monkeypatch.setattr(close_calls, "STORIES", (*close_calls.STORIES, (close_calls.outlasting, 1.0)))
+    after = close_calls.draw(Random(1), Scale(every_kind=True))
+    assert len(after) > len(before)
+    assert [action for action in after if action in before] == before
 
 
 def test_a_fault_finds_the_node_of_a_job() -> None:

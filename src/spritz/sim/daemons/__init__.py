@@ -21,7 +21,7 @@ Map
 `users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
                scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; a day of them:
                `workload`, `habits`; an hour without faults: `after_hours`
-               `mishaps`: requests with faults that strike just then
+               `mishaps`: requests with faults that strike just then; `close_calls`: narrower ones
 `final`        what users are shown in the end; `judge`: the checks of a run
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read

@@ -44,9 +44,13 @@ class _Evening:
     def draw(self) -> list[Action]:
         random = self.random
         began = self.at
+        # Freed shortly one after the other: between two full passes the next job starts, and a further node is free.
+        in_a_row = random.random() < 0.5
         for _ in range(self.scale.nodes):
-            self._submit(random.choice((2, 3, 4, 6, 8)), 1, random.choice((6, 8, 8)))
-            self.at += self._some(0.05, 20.0)
+            self._submit(
+                2 if in_a_row else random.choice((2, 3, 4, 6, 8)), 1, 8 if in_a_row else random.choice((6, 8, 8))
+            )
+            self.at += random.uniform(2.0, 20.0) if in_a_row else self._some(0.05, 20.0)
         nodes = random.randint(min(2, self.scale.nodes), min(4, self.scale.nodes))
         minutes, cpus = random.choice((1, 2, 3, 5)), random.choice((6, 8, 8))
         for _ in range(random.randint(1, 4)):  # equal requests

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import after_hours, faults, habits, inquiries, mishaps, triggers, workload
+from spritz.sim.daemons import after_hours, close_calls, faults, habits, inquiries, mishaps, triggers, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -45,6 +45,7 @@ DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [
     triggers.draw,
     faults.draw,
     mishaps.draw,
+    close_calls.draw,
 ]
 
 #: asks a run that is stuck where it is, and the file with the answer

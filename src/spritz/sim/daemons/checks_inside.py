@@ -383,6 +383,10 @@ class Inside:
         """A deadline that stays due at four looks. The earliest is looked for among all, not where the core looks."""
         state = self.machine.state
         kinds = state.deadlines, state.step_deadlines, state.minute_deadlines
+        for kind in kinds:
+            first, shown = min(kind.all().values(), default=None), kind.next()
+            if shown != first:
+                return f"the earliest of all is {first}, and the core looks at {shown} first"
         deadlines = [at for kind in kinds for at in kind.all().values()]
         deadlines += [at for at in (self.machine.next_deadline(),) if at is not None]
         before, self._deadline = self._deadline, min(deadlines, default=None)

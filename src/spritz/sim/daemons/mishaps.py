@@ -29,11 +29,11 @@ _FAULTS_OF_STORY, _STORIES_MIN = 10, 2
 _TREE_NODES_MIN = 3
 
 #: Fewer jobs than this have a run of its own purpose.
-_JOBS_MIN = 10
+JOBS_MIN = 10
 
 #: Seconds, from and to, for which a node is silent so that nothing new starts on it, and so that it is given up.
 _SILENT_SECONDS = 45.0, 85.0
-_LOST_SECONDS = 130.0, 260.0
+LOST_SECONDS = 130.0, 260.0
 
 #: Faults by which a node hears nothing, or is not heard, for a while: kind, target.
 _AWAY = (
@@ -82,7 +82,7 @@ def meanwhile(story: Story) -> None:
     """A job is ended, queued again or suspended while its node is away; others wait for its end, or for its place."""
     random = story.random
     cpus = random.choice((1, 4, 8))
-    away = random.choice((story.some(2.0, 35.0), random.uniform(*_SILENT_SECONDS), random.uniform(*_LOST_SECONDS)))
+    away = random.choice((story.some(2.0, 35.0), random.uniform(*_SILENT_SECONDS), random.uniform(*LOST_SECONDS)))
     tag = story.stubborn(0, story.some(60.0, 200.0) + away, cpus_per_task=cpus, requeue=random.random() < 0.7)
     story.at += story.some(2.0, 40.0)
     back = story.at + away
@@ -240,7 +240,7 @@ STORIES: tuple[Callable[[Story], None], ...] = (
 
 def draw(random: Random, scale: Scale) -> list[Action]:
     """Some of them; with `scale.every_kind` each. None in a run that has chosen its kinds of faults."""
-    if scale.jobs < _JOBS_MIN or scale.kinds:
+    if scale.jobs < JOBS_MIN or scale.kinds:
         return []
     stories = [story for story in STORIES if story is not through_the_tree or scale.nodes >= _TREE_NODES_MIN]
     count = min(len(stories), _STORIES_MIN + scale.faults // _FAULTS_OF_STORY)

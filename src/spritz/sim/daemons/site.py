@@ -55,7 +55,7 @@ Licenses={licenses}
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier={tiers[main]} PreemptMode=OFF
-PartitionName=shared Nodes=ALL OverSubscribe=YES:2 DefaultTime=60 PriorityTier={tiers[shared]} PreemptMode=OFF
+PartitionName=shared Nodes=ALL OverSubscribe=YES:2 DefaultTime=60 PriorityTier={tiers[shared]} PreemptMode={turns}
 PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier={tiers[low]}
 PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier={tiers[high]} MaxNodes={high_nodes} PreemptMode=OFF
 """
@@ -102,7 +102,7 @@ class Site:
         #: programs that run before and after jobs
         self.programs = [f"{name}=/site/{name.lower()}" for name in ("Prolog", "Epilog") if random.random() < 0.7]
         #: of the tree by which orders for several nodes are passed on: one makes it as deep as can be
-        self.tree_width = random.choice((1, 2, 2))
+        self.tree_width = random.choice((1, 1, 2))
         #: further lines of slurm.conf
         self.lines: list[str] = []
         #: the database and the hosts of further controllers; None without the part "standby"
@@ -171,6 +171,7 @@ class Site:
                 root=self.world.root,
                 nodes=len(self.nodes),
                 tiers=TIERS,
+                turns="GANG" if "GANG" in scale.preemption else "OFF",
                 high_nodes=HIGH_NODES_MAX,
                 most_nodes=len(self.nodes) + _SPARE_NODES,
                 tree_width=self.tree_width,

@@ -213,8 +213,8 @@ def _slurmd_lost(site: Site, action: Action, seconds: float) -> str | None:
     leave the machine any more.
     """
     low, high = _LATER_SECONDS
-    later = low * (high / low) ** drawn(action, 0.0, 1.0)
-    is_cut = int(action.data["draw"]) // len(POINTS) & 1
+    later = action.data.get("later", low * (high / low) ** drawn(action, 0.0, 1.0))
+    is_cut = action.data.get("cut", int(action.data["draw"]) // len(POINTS) & 1)
 
     def happen(supervisor: SimulatedSupervisor) -> str:
         host = supervisor.machine.host
@@ -230,7 +230,7 @@ def _slurmd_lost(site: Site, action: Action, seconds: float) -> str | None:
 
 def _at_a_point(site: Site, action: Action, seconds: float, happen: Callable[[SimulatedSupervisor], str]) -> str | None:
     """Let it happen when the next supervisor comes to a drawn one of `POINTS`."""
-    world, point = site.world, POINTS[int(action.data["draw"]) % len(POINTS)]
+    world, point = site.world, action.data.get("point") or POINTS[int(action.data["draw"]) % len(POINTS)]
 
     def come(supervisor: SimulatedSupervisor, at: str) -> None:
         if at == point and supervisor.process.is_alive:

@@ -270,8 +270,8 @@ def _order_held_up(site: Site, action: Action, seconds: float) -> str | None:
     world, network = site.world, site.world.network
     until = world.now + seconds
     low, high = _HELD_SECONDS
-    lasts = low * (high / low) ** drawn(action, 0.0, 1.0)
-    from_node = int(action.data["draw"]) % 3 == 0
+    lasts = action.data.get("lasts", low * (high / low) ** drawn(action, 0.0, 1.0))
+    from_node = action.data.get("from_node", int(action.data["draw"]) % 3 == 0)
 
     def told(client: Process, server: Process, data: bytes) -> None:
         is_order = client.name == ("slurmd" if from_node else "slurmctld") and server.name == "slurmd"
