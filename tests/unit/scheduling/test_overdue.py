@@ -138,3 +138,18 @@ def test_a_full_cycle_makes_the_starts_that_it_plans_for_its_own_time() -> None:
     started = site.follow(plan)
     assert list(started) == [first]
     assert started[first].names == ("n2",)
+
+
+def test_equal_jobs_behind_a_late_one_wait_no_longer_than_it_was_late() -> None:
+    """Its start drops the planned start right behind it. The others, which are of equal jobs, move up by one place."""
+    site = site_of((), "n1")
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    waiting = [site.submit(spec(4, time_limit_minutes=30)) for _ in range(4)]
+    site.cycle()
+    site.now += 610
+    site.end(late)
+    started_at = site.now
+    assert list(site.cycle()) == [waiting[0]]
+    (ledger,) = site.projection.ledger.by_request.values()
+    assert [item.start_at - started_at for item in ledger] == [1800.0, 3600.0, 5400.0]
