@@ -85,9 +85,8 @@ def test_srun_waits_for_prologslurmctld_and_is_told_when_it_fails(make_cluster: 
     cluster = configured(make_cluster(), PrologSlurmctld="echo x >> $W/n; test -e $W/well")
     failed = srun(cluster, "true")
     assert failed.returncode != 0, failed
-    assert failed.stderr.startswith(
-        f"srun: error: PrologSlurmctld failed: {cluster.root}/PrologSlurmctld: exit status 1"
-    )
+    said = f"srun: error: PrologSlurmctld failed: {cluster.root}/PrologSlurmctld: exit status 1"
+    assert said in failed.stderr  # on a busy machine after a line that it waits
     (cluster.work / "well").touch()
     done = srun(cluster, "sh", "-c", "echo hello")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done
