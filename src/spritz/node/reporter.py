@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.model.commands.job import Done
+from spritz.model.reports import JobGone
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -30,6 +31,8 @@ class Reporter:
         self._log = log
         self._on_acknowledged = on_acknowledged
         self._pending: dict[int, Struct] = {}
+        #: those of `_pending` that say that a job is gone
+        self._gone: set[JobGone] = set()
         self._sequence = 0
         self._channel: Channel | None = None
 
@@ -43,7 +46,15 @@ class Reporter:
             self._tasks.spawn_contained(self._deliver(number, report, channel), name="report")
 
     def send(self, report: Struct) -> None:
-        """Send a report now, or as soon as there is a controller."""
+        """Send a report now, or as soon as there is a controller.
+
+        That a job is gone is not sent again while it waits for its acknowledgement: a controller whose orders arrive,
+        and which hears nothing, orders the end again and again.
+        """
+        if isinstance(report, JobGone):
+            if report in self._gone:
+                return
+            self._gone.add(report)
         self._sequence += 1
         self._pending[self._sequence] = report
         if self._channel is not None and self._channel.is_open:
@@ -62,5 +73,7 @@ class Reporter:
                 await self._clock.sleep(_REFUSED_SECONDS)
             else:
                 if self._pending.pop(number, None) is not None:
+                    if isinstance(report, JobGone):
+                        self._gone.discard(report)
                     self._on_acknowledged(report)
                 return
