@@ -70,12 +70,10 @@ FAULTS = (
         file=_NODES,
         old="""\
                 self._catch_up(report.name)
-
-        report = structs.replace(
+            else:
 """.rstrip(),
         new="""\
-
-        report = structs.replace(
+            else:
 """.rstrip(),
         why="A node that registers again hears nothing of what was decided meanwhile: launches, suspensions and ends of"
         " jobs whose orders were lost with its connection stay lost.",

@@ -203,4 +203,4 @@ def test_what_is_worked_out_once_for_a_kind_of_request_depends_on_nothing_else()
             jobs._size(job)  # type: ignore[arg-type]  # it stands for one
             jobs._request(job)  # type: ignore[arg-type]
             assert not of_spec & jobs.DIFFERENT
-            assert of_job <= {"allocation", "state", "billing", "expected_nodes", "reservation"}
+            assert of_job <= {"allocation", "state", "billing", "expected_start_at", "expected_nodes", "reservation"}
