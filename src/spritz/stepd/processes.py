@@ -92,11 +92,10 @@ def kill_descendants(pid: int) -> int:
     pids = descendants(pid)
     # A list of processes is old as soon as it is read: a fork may add one to it. Stopped processes cannot fork, so
     # after SIGSTOP the second list misses at most children of what was not in the first; callers repeat until none is
-    # left. It may miss what is in the first as well, where the kernel lists children while one of them ends: without
-    # the first, that would stay stopped for ever.
+    # left.
     if len(pids) > 1:
         send_below(pid, pids, signal.SIGSTOP)
-        pids = list(dict.fromkeys((*pids, *descendants(pid))))
+        pids = descendants(pid)
     send_below(pid, pids, signal.SIGKILL)
     return len(pids)
 
