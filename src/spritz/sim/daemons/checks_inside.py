@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from spritz.controller import daemon
 from spritz.controller.api import table
@@ -146,7 +147,9 @@ _choose_nodes = replenish._replenished
 def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
     """As the core's own: it looks at all nodes, so it must not do that at each event."""
     process = threads.world().running
-    what = f"{process} chooses nodes for reservation {reservation.name}"
+    # Where a controller was cut off, all nodes fail and return at once, and each of them is a reason to choose anew.
+    nodes = crc32(repr([(node.state, node.flags) for node in state.nodes.values()]).encode())
+    what = f"{process} chooses nodes for reservation {reservation.name} of the same nodes ({nodes:08x})"
     rates.note(process.world, what, rates.REPLACED_MAX, seconds=60.0)
     return _choose_nodes(state, reservation, now)
 
