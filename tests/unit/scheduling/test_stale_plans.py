@@ -63,3 +63,18 @@ def test_jobs_that_run_when_the_projection_is_made_anew_use_up_nothing() -> None
     site.projection.reset(state.jobs.values(), state.nodes.values(), site.partitions, site.settings)
     assert site.projection.records[running].allocation
     assert site.projection.redeemed == []
+
+
+def test_a_planned_start_on_shared_cpus_outlives_a_job_that_shares_them_now() -> None:
+    nodes = [node("n1", 4)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True, oversubscribe="FORCE:2")])
+    running = [site.submit(spec(4, 1, time_limit_minutes=minutes)) for minutes in (30, 60)]
+    site.cycle()
+    site.submit(spec(4, 1, time_limit_minutes=45), priority=9)
+    before = len(site.projection.redeemed)
+    stale = site.plan()
+    site.end(running[1])
+    newer = site.submit(spec(4, 1, time_limit_minutes=120, node_list=("n1",)), priority=99)
+    assert list(site.cycle(100)) == [newer]
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [1800.0]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def adopt(projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]]) -> None:
     """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
     since, and those on nodes that no longer exist. `started`: jobs that others started since the snapshot that the plan
-    was made from, with their requests: of each request so many planned starts, the earliest, are theirs, and what they
-    hold is planned for nobody.
+    was made from, with their requests. Each of them has used up the earliest planned start of its request, and no
+    planned start may rely on the resources that it has taken.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
@@ -88,7 +88,7 @@ def _take_over(
     projection.queue.shrunk.update(planned)
     for request, new in planned.items():
         for item in new:
-            if taken and _is_taken(projection, taken, item):
+            if taken and _is_taken(projection, taken, item, request):
                 complete = False
                 continue
             uid = projection.records[item.job_id].spec.uid
@@ -115,15 +115,19 @@ def _taken(projection: Projection, job_ids: Iterable[int]) -> dict[str, float]:
     return taken
 
 
-def _is_taken(projection: Projection, taken: Mapping[str, float], item: PlannedFutureStart) -> bool:
+def _is_taken(projection: Projection, taken: Mapping[str, float], item: PlannedFutureStart, request: Request) -> bool:
     """Whether jobs that the plan did not know leave too little for the planned start. Its job has none then, until the
     next full cycle: kept, it would be a promise that cannot be kept, and would put off the jobs behind it once more.
     """
+    if request.share_rows:
+        return False  # jobs of its partition share CPUs
     for part in item.allocation.nodes:
         if taken.get(part.node, 0.0) <= item.start_at:
             continue
         row = projection.table.rows[projection.table.index_of[part.node]].after(item.start_at)
-        if mask_of(part.cpus).bit_count() > row.free_cpus.bit_count() or part.memory_mib > row.free_memory_mib:
+        if mask_of(part.cpus).bit_count() > row.free_cpus.bit_count():
+            return True
+        if request.memory_counts and part.memory_mib > row.free_memory_mib:
             return True
         if any(
             mask_of(gres.indexes).bit_count() > row.devices_free(gres.name, gres.type).bit_count()
