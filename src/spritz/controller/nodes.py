@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct, structs
@@ -107,7 +108,7 @@ class NodeLinks:
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
         #: node -> the newest connection over which it has asked to be registered
-        self._newest: dict[str, Channel] = {}
+        self._newest: WeakValueDictionary[str, Channel] = WeakValueDictionary()
         #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
         #: seconds by which the clock behind a connection is ahead of ours, by its newest sample

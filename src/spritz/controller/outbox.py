@@ -67,8 +67,8 @@ STORE_SECONDS = 120.0
 #: Jobs of one piece when the state is sent.
 _PIECE = 1_000
 
-#: Seconds after a refusal (database full or away) before the next attempt: at first, and at most, as in Slurm. Each
-#: attempt registers again, and hears all associations.
+#: Seconds after a refusal (database full or away) before the next attempt: at first, and at most. Each attempt
+#: registers again, and is sent all associations.
 _REFUSED_SECONDS, _REFUSED_SECONDS_MAX = 2.0, 10.0
 
 #: Seconds after an error of the outbox itself before it starts again.
