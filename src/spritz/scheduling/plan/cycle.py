@@ -508,12 +508,14 @@ class Cycle:
         """
         for record, future_start in self.backfill.planned_jobs:
             request = future_start.request
-            queue_is_closed = request.queue_key in self.blocked_queues and not self.search.may_overtake()
-            if future_start.start_at > self.snapshot.now or request.component or request.is_service or queue_is_closed:
+            is_due = future_start.start_at <= self.snapshot.now and record.id not in self.started
+            if not is_due or request.component or request.is_service:
+                continue
+            if request.queue_key in self.blocked_queues and not self.search.may_overtake():
                 continue
             task_id = self._next_task(record)
             allocation = self.planned.free_allocation(future_start)
-            if record.id in self.started or task_id is _NO_TASK or allocation is None:
+            if task_id is _NO_TASK or allocation is None:
                 continue
             key = next(self.rank(shape, key) for key, shape in record.entries if shape.request == request)
             if (

@@ -55,8 +55,8 @@ class PlannedStarts:
         self._profile_made: Profile | None = None
         #: the profile as seen by jobs inside a reservation, and by jobs that the reservation lets in
         self._views: dict[tuple[str, int], Profile] = {}
-        #: By request: how many jobs (or array tasks) of it this cycle has found to wait. They have its first planned
-        #: starts, which are none of the next job's: else that would start in the place of one before it.
+        #: By request: how many jobs (or array tasks) of it this cycle has found to wait. The first planned starts of
+        #: the request belong to them: with one of these the next job would start before a job that it is behind.
         self._waiting: Counter[Request] = Counter()
         #: by job and request: the place of its planned start, if it is one of those
         self._places: dict[tuple[int, Request], int] = {}
@@ -211,12 +211,12 @@ class PlannedStarts:
         return items[place] if place < len(items) else None
 
     def wait(self, record: JobRecord, request: Request, tasks: int) -> None:
-        """The job, or so many tasks of the array, have the next planned starts of the request, if there are so many."""
+        """Note that the job waits, or this many tasks of the array: the next planned starts of the request are its."""
         self._places[record.id, request] = self._waiting[request]
         self._waiting[request] += tasks
 
     def due(self, request: Request) -> Allocation | None:
-        """The allocation planned for the next job of the request for now, if it can be had."""
+        """The allocation of the next job's planned start, if that can be carried out now."""
         future_start = self.of(request)
         return None if future_start is None else self.free_allocation(future_start)
 
