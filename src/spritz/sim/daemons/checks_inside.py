@@ -147,7 +147,7 @@ _choose_nodes = replenish._replenished
 def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
     """As the core's own: it looks at all nodes, so it must not do that at each event."""
     process = threads.world().running
-    # Where a controller was cut off, all nodes fail and return at once, and each of them is a reason to choose anew.
+    # When a controller was cut off, all nodes fail and come back at once. Nodes may be chosen again after each of them.
     nodes = crc32(repr([(node.state, node.flags) for node in state.nodes.values()]).encode())
     what = f"{process} chooses nodes for reservation {reservation.name} of the same nodes ({nodes:08x})"
     rates.note(process.world, what, rates.REPLACED_MAX, seconds=60.0)

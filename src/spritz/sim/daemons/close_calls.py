@@ -115,15 +115,10 @@ def given_up_at_once(story: Story) -> None:
     before their turn, or before the next attempt.
     """
     random = story.random
-    steps = [NewStep(seconds=90.0, after_seconds=0.1, overlap=True)]  # by which the fault finds the machine
-    at = 6.0
-    for _ in range(random.randint(9, 13)):
-        step = NewStep(seconds=story.some(2.0, 20.0), after_seconds=round(at, 3), overlap=True)
-        steps.append(story.given_up(step, 0.8, story.some(0.05, 1.0)))
-        at += story.some(0.0005, 0.01)
+    steps = mishaps.burst(story, random.randint(9, 13), 0.8, (0.05, 1.0), lambda: story.some(0.0005, 0.01))
     tag = story.tag(0)
     size = {"partition": "high", "memory_mib_per_node": 100}
-    story.submit(story.job(0, kind="salloc", seconds=60.0, steps=tuple(steps), **size))
+    story.submit(story.job(0, kind="salloc", seconds=60.0, steps=steps, **size))
     story.at += random.uniform(3.0, 5.9)
     kind = random.choice(("memory full", "slow starts"))
     story.fault(kind, f"host of job:{tag}", story.some(3.0, 15.0))

@@ -181,18 +181,30 @@ def steps_with_gpus(story: Story) -> None:
     story.submit(story.job(0, kind="salloc", seconds=90.0, partition="high", steps=tuple(steps), **size))
 
 
+def burst(
+    story: Story, count: int, chance: float, patience: tuple[float, float], pause: Callable[[], float]
+) -> tuple[NewStep, ...]:
+    """Steps that begin within a short time. Each is given up with this chance, after seconds between these two."""
+    steps = [NewStep(seconds=90.0, after_seconds=0.1, overlap=True)]  # by which the fault finds the machine
+    at = 6.0
+    for _ in range(count):
+        step = NewStep(seconds=story.some(2.0, 20.0), after_seconds=round(at, 3), overlap=True)
+        steps.append(story.given_up(step, chance, story.some(*patience)))
+        at += pause()
+    return tuple(steps)
+
+
 def cancelled_starts(story: Story) -> None:
     """Many steps at a time on a machine where they begin late, or none can be forked; some are given up meanwhile."""
     random = story.random
-    steps = [NewStep(seconds=90.0, after_seconds=0.1, overlap=True)]  # by which the fault finds the machine
-    at = 6.0
-    for _ in range(random.randint(5, 9)):
-        step = NewStep(seconds=story.some(2.0, 20.0), after_seconds=round(at, 3), overlap=True)
-        steps.append(story.given_up(step, 0.6, story.some(0.02, 4.0)))
-        at += story.some(0.0005, 0.02) if random.random() < 0.8 else story.some(0.5, 10.0)
+
+    def pause() -> float:
+        return story.some(0.0005, 0.02) if random.random() < 0.8 else story.some(0.5, 10.0)
+
+    steps = burst(story, random.randint(5, 9), 0.6, (0.02, 4.0), pause)
     tag = story.tag(0)
     size = {"partition": "high", "memory_mib_per_node": 100}
-    story.submit(story.job(0, kind="salloc", seconds=100.0, steps=tuple(steps), **size))
+    story.submit(story.job(0, kind="salloc", seconds=100.0, steps=steps, **size))
     story.at += random.uniform(3.0, 5.9)
     kind = random.choice(("memory full", "memory full", "slow starts"))
     story.fault(kind, f"host of job:{tag}", story.some(2.0, 15.0))

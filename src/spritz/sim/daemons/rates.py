@@ -27,7 +27,7 @@ SAME_MAX = 10
 _KEPT_MAX = 5_000
 
 
-#: Most times that nodes are chosen anew for a reservation within a minute, while all stay as they are: now and then.
+#: Most times that nodes are chosen for a reservation within a minute while no node changes.
 REPLACED_MAX = 6
 
 

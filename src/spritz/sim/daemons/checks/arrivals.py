@@ -287,7 +287,7 @@ _OUTAGES = frozenset({"power loss", "long outage"})
 
 
 def _due_lost(story: Story, outage: Injected) -> float:
-    """When it must be shown: later by what happens to controllers meanwhile, and anew each time that it is resumed."""
+    """When it must be shown: later if something happens to controllers. A resumed machine has all of its time again."""
     # (since, until, whether it is a resumption)
     moments = [
         (operation.called_at, operation.answered_at or operation.called_at, True)
