@@ -164,9 +164,10 @@ def test_a_spool_directory_that_was_deleted_is_made_again(cluster: Cluster) -> N
 
 
 def test_a_spool_deleted_under_a_running_job_leaves_it_running_and_its_end_is_recorded(cluster: Cluster) -> None:
-    number = cluster.submit("while ! test -e go; do sleep 0.02; done; exit 7")
+    number = cluster.submit("touch up\nwhile ! test -e go; do sleep 0.02; done; exit 7")
     cluster.wait_state(number, "RUNNING")
     cluster.supervisor(number)
+    until((cluster.work / "up").exists, "the shell has opened its script")
     remove(cluster.root / "spool")
     (cluster.work / "go").touch()
     job = cluster.wait_state(number, "FAILED")

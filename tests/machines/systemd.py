@@ -42,6 +42,10 @@ class Systemd:
         shutil.rmtree(self.machine.own / "run/slurm", ignore_errors=True)
         self.machine.out("systemctl", "boot", **self.environ)
 
+    def started_ns(self, unit: str) -> int:
+        """When the unit's daemon was started last; its number may come again after a boot."""
+        return (self.units / f"{unit}.pid").stat().st_mtime_ns
+
     def pid(self, unit: str) -> int:
         """Of the unit's daemon."""
         return int((self.units / f"{unit}.pid").read_text())

@@ -83,9 +83,9 @@ def test_the_first_machine_of_systemd_comes_back_with_its_jobs(lan: Lan, head: S
     member = lan.machine("xi")
     member.out("spritz", "join", *token(machine, "node"))
     number = machine.out("sbatch", "--parsable", "-H", "-w", "xi", "--wrap", "hostname").strip()
-    before = [head.pid(unit) for unit in CLUSTER_UNITS]
+    before = [head.started_ns(unit) for unit in CLUSTER_UNITS]
     head.boot()
-    assert not set(before) & {head.pid(unit) for unit in CLUSTER_UNITS}
+    assert all(head.started_ns(unit) > at for unit, at in zip(CLUSTER_UNITS, before, strict=True))
     eventually(lambda: machine.out("sinfo", "-hN", "-o", "%T").split() == ["idle", "idle"], "both nodes are back")
     machine.out("scontrol", "release", number)
     eventually(
