@@ -71,7 +71,7 @@ QUICK_PLACEMENTS = 64
 #: Seconds for a full pass: a child that takes longer is taken to be stuck.
 FULL_SECONDS = 600.0
 
-#: Seconds of the loop that a full pass may take while no child can be forked; it then leaves jobs out.
+#: Seconds of the loop that a full pass may take where no child can be forked, or it fails; it then leaves jobs out.
 INLINE_FULL_SECONDS = 0.1
 
 #: Waiting jobs, with priorities that changed over time, that one quick pass re-sorts.
@@ -408,20 +408,22 @@ class SchedulerDriver:
             try:
                 self._child = Child("cycle", work, ended, context.log, nice=0, seconds=FULL_SECONDS)
             except ForkRefused:
-                self._full_pass_inline(began, at)
+                self._full_pass_inline()
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
             self._note(FullEnded(Outcome.FAILED))
 
-    def _full_pass_inline(self, began: float, at: float) -> None:
+    def _full_pass_inline(self) -> None:
         """A full pass in the loop, for as long as the loop may be held up: without one, no planned start is renewed and
         no job starts ahead of a larger one that waits.
         """
         self.counts["cycle.inline_count"] += 1
-        clock = self._context.clock.monotonic
-        until = clock() + INLINE_FULL_SECONDS
+        context, clock = self._context, self._context.clock.monotonic
+        began = clock()
+        until = began + INLINE_FULL_SECONDS
         redeemed = len(self._projection.redeemed)
-        plan = cycle.run(self._projection.snapshot(at), expect=True, stop=lambda: clock() > until).plan
+        snapshot = self._projection.snapshot(context.clock.now())
+        plan = cycle.run(snapshot, expect=True, stop=lambda: clock() > until).plan
         self._apply(plan, self._full_ended, self._projection.table, redeemed, seconds=clock() - began)
         self._note_full(plan, began)
 
@@ -435,13 +437,15 @@ class SchedulerDriver:
         context = self._context
         context.writer.turn()
         try:
-            plan = _decode_plan(result) if result is not None else None
-            if plan is not None:
-                self._apply(plan, self._full_ended, table, redeemed)
+            if result is None:
+                # Where memory is short, each child may be killed as this one was, for as long as that lasts.
+                self._trust()
+                self._full_pass_inline()
+                return
+            plan = _decode_plan(result)
+            self._apply(plan, self._full_ended, table, redeemed)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
-            plan = None
-        if plan is None:
             self._note(FullEnded(Outcome.FAILED))
             return
         self._note_full(plan, began)

@@ -237,13 +237,29 @@ async def test_sched_interval_is_kept_when_nothing_else_wakes_the_loop() -> None
 
 
 @story
+async def test_full_passes_run_in_the_loop_where_their_children_are_killed() -> None:
+    bench = Bench(cpus=1, parameters=(("bf_interval", "-1"),))
+    bench.submit()
+    await bench.settle()
+    InstantChild.failures = 10**6
+    planned = bench.planned()
+    bench.submit()
+    await bench.until(planned)
+    assert bench.count("inline") == 1
+
+
+@story
 async def test_a_full_pass_that_fails_is_made_again() -> None:
     bench = Bench(cpus=1, parameters=(("bf_interval", "-1"),))
     bench.submit()
     await bench.settle()
-    InstantChild.failures = 1
     planned = bench.planned()
-    bench.submit()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler_module, "_decode_plan", lambda _result: 1 // 0)
+        passes = bench.count("full")
+        bench.submit()
+        await bench.until(lambda: bench.count("full") > passes and bench.driver._child is None)
+        assert not planned()
     assert await bench.until(planned) < 15
 
 
