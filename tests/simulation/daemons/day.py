@@ -164,9 +164,9 @@ class Day:
         """A machine loses power."""
         self.history.add(Booted(at=at, node=node))
 
-    def fault(self, at: float, until: float, target: str) -> None:
+    def fault(self, at: float, until: float, target: str, kind: str = "stop") -> None:
         """A fault is injected."""
-        self.history.add(Injected(at=at, until=until, kind="stop", target=target))
+        self.history.add(Injected(at=at, until=until, kind=kind, target=target))
 
     def order(self, at: float, node: str, term: int, host: str = "c1", pid: int = 1, subject: str = "") -> Acted:
         """A node accepts an order."""

@@ -342,7 +342,9 @@ def test_a_job_that_never_starts_breaks_its_promise() -> None:
     assert "to start by 100, and did not begin" in day.broken()["7.promise"]
 
 
-@pytest.mark.parametrize("exception", ["outranked", "failed", "booted", "raised", "restarted", "new term", "changed"])
+@pytest.mark.parametrize(
+    "exception", ["outranked", "failed", "booted", "raised", "restarted", "new term", "changed", "clocks"]
+)
 def test_the_exceptions(exception: str) -> None:
     day = promised(late=True, controllers=frozenset({"c1"}))
     day.order(11, "n1", 1)
@@ -359,6 +361,8 @@ def test_the_exceptions(exception: str) -> None:
         day.fault(20, 20, "slurmctld c1")
     elif exception == "new term":
         day.order(20, "n1", 2, "c2")
+    elif exception == "clocks":
+        day.fault(20, 30, "all hosts by +3600 s", kind="daylight saving")
     else:
         day.request("update", 1, 20, fields={"comment": "tag1"})
     day.run(1, 200, 210)

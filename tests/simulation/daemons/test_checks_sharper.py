@@ -46,6 +46,19 @@ def test_a_job_with_less_nice_outranks_an_earlier_one() -> None:
         assert ("7.promise" in day.broken()) is reported
 
 
+def test_a_job_with_less_nice_than_another_was_given_outranks_it() -> None:
+    for change, fields in (("", {}), ("update", {"nice": 7}), ("top", {})):
+        day = Day(kill_wait_seconds=5.0, order_seconds=5.0)
+        job = day.submit(1, nice=0)
+        if change:
+            day.request(change, job, 5, fields=fields)
+        day.read(10, (job, 100.0), kind="expected_starts")
+        other = day.submit(15, nice=0)
+        day.run(other, 20, 30, "n2")
+        day.run(job, 200, 210)
+        assert ("7.promise" in day.broken()) is (not change)
+
+
 def test_one_srun_that_makes_two_steps_is_reported() -> None:
     day = Day()
     job = day.submit(1)

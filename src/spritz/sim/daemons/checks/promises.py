@@ -207,7 +207,23 @@ def outranks(story: Story, other: Operation, subject: Subject) -> bool:
         return bool(its.priority > ours.priority)
     if its.priority is not None or ours.priority is not None or not story.final.rules.later_is_lower:
         return True
-    return its.nice < ours.nice or other.called_at < (promised.answered_at or inf)
+    if other.called_at < (promised.answered_at or inf) or _may_be_moved(story, {0, promised.uid, other.uid}):
+        return True
+    lowest = min(_nice(story, story.subject(other.job_id))) if other.job_id else its.nice
+    return lowest < max(_nice(story, subject))
+
+
+def _may_be_moved(story: Story, users: set[int]) -> bool:
+    """Whether `scontrol top`, asked by one of these, may have changed nice values (scontrol(1) top)."""
+    return any(
+        operation.kind == "top" and operation.outcome is not Outcome.REFUSED and operation.uid in users
+        for operation in story.operations
+    )
+
+
+def _nice(story: Story, subject: Subject) -> list[int]:
+    """All values that it has had."""
+    return [value or 0 for value in possible(story, subject, "nice", 0.0, inf)]
 
 
 def _becomes_eligible(story: Story, promise: Promise, since: float, until: float) -> bool:
@@ -261,9 +277,12 @@ def _suspends(story: Story, since: float, until: float) -> bool:
 
 
 def _fails(story: Story, since: float, until: float) -> bool:
-    """Whether a fault concerned a node or a controller."""
+    """Whether a fault concerned a node or a controller, or all clocks: then jobs are at their time limits at once."""
     names = {shape.name for shape in story.final.rules.nodes} | story.final.rules.controllers
-    return any(fault.since <= until and fault.until >= since and fault.named & names for fault in story.faults)
+    return any(
+        fault.since <= until and fault.until >= since and (fault.named & names or fault.kind == "daylight saving")
+        for fault in story.faults
+    )
 
 
 def _controllers(story: Story, at: float) -> tuple[str, int, int] | None:
