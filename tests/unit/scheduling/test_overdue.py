@@ -153,3 +153,44 @@ def test_equal_jobs_behind_a_late_one_wait_no_longer_than_it_was_late() -> None:
     assert list(site.cycle()) == [waiting[0]]
     (ledger,) = site.projection.ledger.by_request.values()
     assert [item.start_at - started_at for item in ledger] == [1800.0, 3600.0, 5400.0]
+
+
+@pytest.mark.parametrize("quick", [None, 100])
+def test_equal_jobs_behind_one_that_waits_for_others_to_leave_keep_their_places(quick: int | None) -> None:
+    """It takes back the planned start right behind it. The job of that one gets no later one of an equal job."""
+    nodes = [node("n1", 4)]
+    homes = [partition("p", nodes, default=True)]
+    site = Site(nodes, homes, replace(SETTINGS, preemption=PreemptionPolicy(type="qos", mode=("REQUEUE",))))
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    first, *others = (site.submit(spec(4, time_limit_minutes=3)) for _ in range(4))
+    begun = site.now
+    site.cycle()
+    site.now += 600
+    site.end(late, completing=("n1",))
+    site.now += 10
+    assert not site.cycle(quick)
+    site.cycle()
+    (items,) = site.projection.ledger.by_request.values()
+    promised = {item.holder: item.start_at - begun - 600 for item in items}
+    assert promised == {first: 10.0, others[0]: 190.0, others[1]: 370.0, others[2]: 550.0}
+    site.gone(late, "n1")
+    assert list(site.cycle(100)) == [first]
+    (items,) = site.projection.ledger.by_request.values()
+    assert [item.holder for item in items] == others
+
+
+def test_a_job_that_starts_beside_an_equal_one_leaves_that_its_planned_start() -> None:
+    """One of them joined the queue when the other had its planned start."""
+    site = site_of((), "n1")
+    running = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    first = site.submit(spec(4, time_limit_minutes=30))
+    site.cycle()
+    later = site.submit(spec(4, time_limit_minutes=30, nice=-100))
+    site.cycle()
+    site.end(running)
+    started = list(site.cycle(100))
+    assert len(started) == 1
+    (items,) = site.projection.ledger.by_request.values()
+    assert [item.holder for item in items] == [job for job in (first, later) if job not in started]

@@ -65,8 +65,6 @@ class Backfill:
         self._effort = Effort(CYCLE_STEPS_MAX if full else QUICK_STEPS_MAX)
         self.planned = planned
         planned.before_reading = self._make_deferred
-        #: by `Shape.order`: how many jobs (or array tasks) of the shape have been found to wait
-        self._seen: Counter[int] = Counter()
         #: waiting jobs with their planned starts, in order of rank
         self.planned_jobs: list[tuple[JobRecord, FutureStart]] = []
         #: Planned starts made when the queue had counted fewer arrivals than this have been dropped, except those of
@@ -102,12 +100,8 @@ class Backfill:
         """The job must wait. True: consider the next job of its shape as well."""
         request = shape.request
         self.waiting[shape.order] = shape
-        position = self._seen[shape.order]
-        # A job that waits counts in `_seen` whether it gets a planned start or not: the n-th job of a shape has the
-        # n-th planned start of its request, so positions must not shift between cycles.
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.planned_per_array)
-        self._seen[shape.order] += tasks
-        self.planned.wait(record, request, tasks)
+        position = self.planned.wait(record, request, tasks)
         if request.lifts(NO_RESERVE):
             self._headless.update((request.queue_key,) if head else ())
             return False
@@ -145,6 +139,7 @@ class Backfill:
         future_start = ledger.make(self.planned.profile(), request, now, allocation, uid=record.spec.uid)
         future_start.queued = self._snapshot.queue.count
         future_start.freed = self._snapshot.partition_freed.get(request.partition, 0)
+        future_start.holder = record.id
         return [(record, future_start)]
 
     def pass_over(self, count: int) -> None:
@@ -163,6 +158,12 @@ class Backfill:
             # Jobs with equal requests are interchangeable: the ledger keeps planned starts by request, and the n-th job
             # of the shape has the n-th of them.
             future_start = self._unseen(request, place)
+            if future_start is not None and place == places.start and self._has_lost(record, future_start):
+                if not self._full:
+                    self.passed_over = True
+                    return False
+                self._drop_from(request, place)
+                future_start = None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
             # The head may displace planned starts of the jobs behind it, but only after something was freed there: else
             # the attempt has failed before, and would be repeated in every cycle.
@@ -201,6 +202,26 @@ class Backfill:
         while first and items[first - 1].start_at == items[place].start_at:
             first -= 1
         return next((item for item in items[first:] if item not in self._looked_at), items[place])
+
+    def _has_lost(self, record: JobRecord, next_one: FutureStart) -> bool:
+        """Whether the job has lost its planned start, and the next one of its request was made for a job behind it.
+
+        With that one it would start later than it need: all behind the gap would move back by one place, by hours if
+        the jobs are long.
+        """
+        holder = next_one.holder
+        if self._parameters.predict or holder in (0, record.id) or record.queued > next_one.queued:
+            return False
+        other = self._snapshot.records.get(holder)
+        items = self.planned.ledger.of(next_one.request)
+        return other is not None and other.waiting and all(item.holder != record.id for item in items)
+
+    def _drop_from(self, request: Request, place: int) -> None:
+        """Drop the planned starts of the request from this place on; they are planned again in this cycle."""
+        for future_start in self.planned.ledger.of(request)[place:]:
+            if future_start not in self._looked_at:
+                self.planned.drop(future_start)
+                self._old -= 1
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> FutureStart | None:
         if not self._limits.may_have(record, request, len(self.planned.ledger), head=head):
@@ -284,15 +305,12 @@ class Backfill:
         if not (self._full and self._old and (newer or lost_nodes)):
             return
         self._renewed = max(self._renewed, record.queued)
-        shapes = self._snapshot.queue.shapes
         # Counter-example for leaving them: a wide job of high rank arrives while a stream of small jobs has planned
         # starts as far as bf_window reaches. Planned behind all of them it would start hours later, though it ranks
         # first: the order of arrival would beat the order of priority.
         for request in list(self.planned.ledger.by_request):
-            shape = shapes.get(request)
-            considered = self._seen[shape.order] if shape is not None else 0
-            # Those before `considered` belong to higher-ranked jobs of this cycle and stay.
-            for future_start in self.planned.ledger.of(request)[considered:]:
+            # Those before belong to higher-ranked jobs of this cycle and stay.
+            for future_start in self.planned.ledger.of(request)[self.planned.waiting(request) :]:
                 if future_start.queued < record.queued or any(
                     index in lost_nodes for index, _holder in future_start.parts
                 ):
@@ -307,12 +325,14 @@ class Backfill:
         """The components must wait: keep their common planned start, or plan one, or an earlier one."""
         self._make_deferred()
         earlier = [
-            [future_start for request in component if (future_start := self.planned.of(request)) is not None]
+            [item for request in component if (item := self.planned.of_component(request)) is not None]
             for component in choices
         ]
         planned = [component[0] for component in earlier if len(component) == 1]
         self.waiting.update((shape.order, shape) for component in shapes for shape in component)
-        self._seen.update(shape.order for component in shapes for shape in component)
+        for record, component in zip(gang.records, choices, strict=True):
+            for request in component:
+                self.planned.wait(record, request)
         if any(request.lifts(NO_RESERVE) for component in choices for request in component):
             self._headless.update(request.queue_key for component in choices for request in component if head)
             return
@@ -430,10 +450,12 @@ class Backfill:
             future_start
             for component in choices
             for request in component
-            if (future_start := self.planned.of(request)) is not None
+            if (future_start := self.planned.of_component(request)) is not None
         ]
         due = [
-            (item.request, allocation) for item in planned if (allocation := self.planned.due(item.request)) is not None
+            (item.request, allocation)
+            for item in planned
+            if (allocation := self.planned.free_allocation(item)) is not None
         ]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
@@ -485,7 +507,12 @@ class Backfill:
 
     def list(self) -> tuple[PlannedFutureStart, ...] | None:
         """All planned starts, for the plan; None if this cycle changed none."""
-        holders = {id(future_start): record.id for record, future_start in self.planned_jobs}
+        # A quick cycle knows too little to say that a planned start is now another job's.
+        holders = {
+            id(future_start): record.id
+            for record, future_start in self.planned_jobs
+            if self._full or self._parameters.predict or not future_start.holder
+        }
         moved = self._parameters.predict_slowdown and any(
             item.holder != record.id for record, item in self.planned_jobs
         )

@@ -88,7 +88,7 @@ def _start_planned(
     `blocked`: the queues with a blocked job before this one. It overtakes nobody in the others, and blocks nobody.
     """
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
-    if not all(any(cycle.planned.due(request) is not None for request in component) for component in choices):
+    if not all(any(_is_due(cycle, request) for request in component) for component in choices):
         return
     trial = Trial(cycle, gang)
     placed = cycle.backfill.due_together(choices)
@@ -96,6 +96,12 @@ def _start_planned(
         cycle.blocked_queues &= blocked
         for index, (request, allocation) in enumerate(placed):
             cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
+
+
+def _is_due(cycle: Cycle, request: Request) -> bool:
+    """Whether the planned start of a component can be carried out now."""
+    future_start = cycle.planned.of_component(request)
+    return future_start is not None and cycle.planned.free_allocation(future_start) is not None
 
 
 class Trial:
@@ -187,7 +193,7 @@ def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Tr
         future_start
         for component in choices
         for choice in component
-        if (future_start := planned_starts.of(choice)) is not None
+        if (future_start := planned_starts.of_component(choice)) is not None
     ]
     cycle.search.examined += len(choices)
 
@@ -245,7 +251,7 @@ def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
         future_start
         for record in gang.records
         for shape in gang.shapes(record)
-        if (future_start := cycle.planned.of(shape.request)) is not None
+        if (future_start := cycle.planned.of_component(shape.request)) is not None
     )
     for record in gang.records:
         cycle.notes.job(record, verdict)

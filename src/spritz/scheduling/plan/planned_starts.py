@@ -49,6 +49,8 @@ class PlannedStarts:
     ) -> None:
         self._rank = rank
         self._snapshot = snapshot
+        #: with bf_predict: jobs of one request use its planned starts up in the order in which they start
+        self._in_turn = parameters.predict
         self._table = table
         #: planned starts as this cycle changes them
         self.ledger = snapshot.ledger.fork()
@@ -102,11 +104,9 @@ class PlannedStarts:
             starts = sorted((*starts, *self.reserved.starts()))
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
-    def leftover(self, request: Request, ends_at: float) -> Leftover:
-        """What planned starts leave free from now until `ends_at` for the next job of the request. Its own planned
-        start does not count.
-        """
-        return Leftover(self.view(request), ends_at, self.of(request))
+    def leftover(self, record: JobRecord, request: Request, ends_at: float) -> Leftover:
+        """What planned starts leave free from now until `ends_at` for the job. Its own planned start does not count."""
+        return Leftover(self.view(request), ends_at, self.of(record, request))
 
     def flexible(self, index: int) -> bool:
         """Whether planned starts on this node need counts of CPUs only, and not particular CPUs."""
@@ -172,11 +172,7 @@ class PlannedStarts:
 
     def of_jobs(self, *records: JobRecord) -> list[FutureStart]:
         """The planned starts of these jobs, in any of their partitions."""
-        own_starts = (
-            self._at(shape.request, self._places.get((record.id, shape.request)))
-            for record in records
-            for _key, shape in record.entries
-        )
+        own_starts = (self.of(record, shape.request) for record in records for _key, shape in record.entries)
         return [future_start for future_start in own_starts if future_start is not None]
 
     def _gives_way(self, hold: FutureHold, record: JobRecord, key: Rank, *, any_age: bool) -> TypeGuard[FutureStart]:
@@ -199,26 +195,37 @@ class PlannedStarts:
         for future_start in future_starts:
             self.drop(future_start)
 
-    def of(self, request: Request) -> FutureStart | None:
-        """The planned start of the next job of the request, behind those that wait."""
-        return self._at(request, None)
+    def of_component(self, request: Request) -> FutureStart | None:
+        """The planned start of the component of a heterogeneous job, the only one with this request."""
+        return next(iter(self.ledger.of(request)), None)
 
-    def _at(self, request: Request, place: int | None) -> FutureStart | None:
+    def of(self, record: JobRecord, request: Request) -> FutureStart | None:
+        """The planned start of this job, or of the next task of the array: the one made for it, or else the one at its
+        place behind those that wait, unless that was made for another job that waits.
+        """
         items = self.ledger.of(request)
         if not items:
             return None
-        place = self._waiting[request] if place is None else place
-        return items[place] if place < len(items) else None
+        place = self._places.get((record.id, request), self._waiting[request])
+        next_one = items[place] if place < len(items) else None
+        if self._in_turn or (next_one is not None and next_one.holder == record.id):
+            return next_one
+        own = next((item for item in items if item.holder == record.id), None)
+        return next_one if own is None and next_one is not None and not self._waits(next_one.holder) else own
 
-    def wait(self, record: JobRecord, request: Request, tasks: int) -> None:
-        """Note that the job waits, or this many tasks of the array: the next planned starts of the request are its."""
-        self._places[record.id, request] = self._waiting[request]
+    def wait(self, record: JobRecord, request: Request, tasks: int = 1) -> int:
+        """Note that the job waits, or this many tasks of the array: the next planned starts of the request are its.
+        Returns the place of the first of them.
+        """
+        # It counts whether it gets a planned start or not: the n-th job of a request has the n-th planned start, so
+        # places must not shift between cycles.
+        place = self._places[record.id, request] = self._waiting[request]
         self._waiting[request] += tasks
+        return place
 
-    def due(self, request: Request) -> Allocation | None:
-        """The allocation of the next job's planned start, if that can be carried out now."""
-        future_start = self.of(request)
-        return None if future_start is None else self.free_allocation(future_start)
+    def waiting(self, request: Request) -> int:
+        """How many jobs (or array tasks) of the request this cycle has found to wait."""
+        return self._waiting[request]
 
     def free_allocation(self, future_start: FutureStart) -> Allocation | None:
         """Its allocation, if its time has come, all of it is free, and no later plan clashes."""
@@ -244,7 +251,7 @@ class PlannedStarts:
         return self.view(request).fork(table)
 
     def redeem(self, record: JobRecord) -> None:
-        """A job starts: drop the first planned start of its request in each of its partitions.
+        """A job starts: drop the planned start of its request in each of its partitions.
 
         The projection does the same when it receives the event of the start.
         """
@@ -252,8 +259,13 @@ class PlannedStarts:
         # resources for a job that runs already, until the time had passed.
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
-            for future_start in self.ledger.of(shape.request)[:1]:
-                self._let_go(future_start)
+            used_up = self.ledger.used_up_by(record, shape.request, self._waits, in_turn=self._in_turn)
+            if used_up is not None:
+                self._let_go(used_up)
+
+    def _waits(self, job_id: int) -> bool:
+        record = self._snapshot.records.get(job_id)
+        return record is not None and record.waiting
 
     def keep(self, future_start: FutureStart) -> None:
         """Hold the resources of the planned start from now on."""

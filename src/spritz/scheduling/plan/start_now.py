@@ -85,7 +85,8 @@ class StartSearch:
             return None
         start = self._look_for(record, key, shape)
         if start is None:
-            due = self._planned.due(shape.request)
+            planned = self._planned.of(record, shape.request)
+            due = None if planned is None else self._planned.free_allocation(planned)
             start = None if due is None else (due, None)
         if start is not None and crossed(self._snapshot.reserved, shape.request, start[0], self._snapshot.now):
             return None
@@ -118,7 +119,7 @@ class StartSearch:
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:
             allocation = place(early, request, eligibility, within=within, effort=self._effort) or allocation
-        start = self._around_planned(allocation, request, within)
+        start = self._around_planned(record, allocation, request, within)
         if start is None:
             ahead = bool(self._open_guarantees(record, request))
             void = self._planned.outranked(
@@ -159,10 +160,12 @@ class StartSearch:
         limit = self._parameters.starts_max
         return not self._parameters.builtin and (limit is None or self.backfilled < limit)
 
-    def _around_planned(self, allocation: Allocation, request: Request, within: Ints | None) -> Start | None:
+    def _around_planned(
+        self, record: JobRecord, allocation: Allocation, request: Request, within: Ints | None
+    ) -> Start | None:
         """The allocation, or another, that breaks no planned start; with --time-min perhaps for a shorter time."""
         now = self._snapshot.now
-        start = self._until(now + request.seconds, allocation, request, within)
+        start = self._until(record, now + request.seconds, allocation, request, within)
         if start is not None or not request.time_min_minutes:
             return None if start is None else (start, None)
         # Shorten the job so that it ends when a planned start begins: try the latest such time that will do. Bisection
@@ -173,7 +176,7 @@ class StartSearch:
         while low < high:
             middle = (low + high) // 2
             minutes = int((starts[middle] - now) // 60)
-            start = self._until(now + minutes * 60.0, allocation, request, within)
+            start = self._until(record, now + minutes * 60.0, allocation, request, within)
             if start is None:
                 high = middle
             else:
@@ -181,11 +184,11 @@ class StartSearch:
         return best
 
     def _until(
-        self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
+        self, record: JobRecord, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
     ) -> Allocation | None:
         if not self._planned.any_before(ends_at):
             return allocation
-        leftover = self._planned.leftover(request, ends_at)
+        leftover = self._planned.leftover(record, request, ends_at)
         if spares(leftover.rows, self._table.index_of, allocation, request):
             return allocation
         if within is not None and len(within) == 1 and self._planned.flexible(int(within[0])):

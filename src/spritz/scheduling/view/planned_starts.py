@@ -20,12 +20,12 @@ from spritz.scheduling.view.profile import FutureHold
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.profile import Profile
-    from spritz.scheduling.view.records import Shape
+    from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.request import Request
 
 #: Holders with this number or a smaller one are planned starts; jobs and starts of a cycle have larger numbers.
@@ -105,6 +105,19 @@ class FutureStarts:
     def of(self, request: Request) -> tuple[FutureStart, ...]:
         """Planned starts of one request, the earliest first."""
         return self.by_request.get(request, ()) if self.by_request else ()
+
+    def used_up_by(
+        self, record: JobRecord, request: Request, waits: Callable[[int], bool], *, in_turn: bool
+    ) -> FutureStart | None:
+        """The planned start of the request that this job uses up when it starts: the one made for it, or else the first
+        that was made for no job that still `waits` (asked by job id). The first of all, with `in_turn`.
+        """
+        items = self.of(request)
+        if in_turn:
+            return items[0] if items else None
+        ids = (record.id, record.array_job_id)
+        own = next((item for item in items if item.holder and item.holder in ids), None)
+        return own or next((item for item in items if not waits(item.holder)), None)
 
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int

@@ -8,10 +8,12 @@ Source: docs/decisions/0030-planned-starts.md.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
 from spritz.scheduling.view.events import waiting_jobs
+from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.planned_starts import is_same
 
 if TYPE_CHECKING:
@@ -158,15 +160,23 @@ def restore(projection: Projection, future_starts: list[FutureStart], before: di
 
 
 def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
-    """A job of this request has started: use up the first planned start of its request in each of its partitions."""
+    """A job of this request has started: use up the planned start of its request in each of its partitions."""
     placed = record.id not in projection.unplaced
     others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
     for other_request in dict.fromkeys((request, *others)):
         projection.redeemed.append((record.id, other_request))
-        for future_start in projection.ledger.of(other_request)[:1]:
-            projection.ledger.drop(projection.profile, future_start)
+        used_up = projection.ledger.used_up_by(
+            record, other_request, partial(_waits, projection), in_turn=parameters_of(projection.settings).predict
+        )
+        if used_up is not None:
+            projection.ledger.drop(projection.profile, used_up)
+
+
+def _waits(projection: Projection, job_id: int) -> bool:
+    record = projection.records.get(job_id)
+    return record is not None and record.waiting
 
 
 def check_planned_starts(projection: Projection) -> None:

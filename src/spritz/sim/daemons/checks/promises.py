@@ -13,7 +13,8 @@ Read more widely here, so that nothing correct is reported:
   its plan is carried out;
 - a job that outranks it, and itself begins (or is promised to) earlier than it was, may have taken its place: resources
   were freed early, and no job waits for those behind it;
-- where a job ran into its time limit, and so left late, nothing is said: who comes first then is not what is checked;
+- where a job ran into its time limit, or nearly so, and its nodes were free late, nothing is said: who comes first then
+  is not what is checked;
 - a new configuration may change everything that a restart may.
 
 Source: docs/explanation/scheduling.md, Backfill and planned starts.
@@ -34,7 +35,7 @@ from spritz.sim.daemons.wanted import SUBMISSIONS, Change, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.sim.daemons.checks.story import Story, Subject
+    from spritz.sim.daemons.checks.story import Life, Story, Subject
     from spritz.sim.daemons.history import Operation
 
 #: Requests after which planned starts may move: what they do is in the list above.
@@ -87,11 +88,21 @@ def _slack(story: Story) -> float:
 
 
 def _overruns(story: Story, since: float, until: float) -> bool:
-    """Whether a job ran into its time limit, and had to be killed."""
+    """Whether a job may have held its nodes beyond its time limit: it ran into that and had to be killed, or ended just
+    before, and its nodes were cleared after.
+    """
+    clearing = story.final.rules.order_seconds
     return any(
-        life.reported is not None and life.reported.state == "TIMEOUT" and since <= life.reported.ended_at <= until
+        (life.reported is not None and life.reported.state == "TIMEOUT" and since <= life.reported.ended_at <= until)
+        or (since <= life.ended_at <= until and life.ended_at + clearing > life.began_at + 60 * _minutes(story, life))
         for life in story.lives.values()
     )
+
+
+def _minutes(story: Story, life: Life) -> float:
+    """The longest time limit that it can have had."""
+    values = possible(story, life.subject, "time_limit_minutes", 0.0, life.ended_at)
+    return max((_DEFAULT_MINUTES if value is None else value for value in values), default=inf)
 
 
 def _put_off(story: Story) -> Iterator[Violation]:
