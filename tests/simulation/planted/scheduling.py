@@ -11,8 +11,8 @@ FAULTS = (
         name="long_jobs_cross_planned_starts",
         rule=7,
         file="scheduling/plan/start_now.py",
-        old="start = self._until(now + request.seconds, allocation, request, within)",
-        new="start = self._until(now + min(request.seconds, 300.0), allocation, request, within)",
+        old="start = self._until(record, now + request.seconds, allocation, request, within)",
+        new="start = self._until(record, now + min(request.seconds, 300.0), allocation, request, within)",
         why="Backfill looks at planned starts of the next five minutes only: a longer job takes the resources of a"
         " later one.",
     ),
@@ -28,8 +28,9 @@ FAULTS = (
         name="one_start_uses_up_all_plans",
         rule=7,
         file=_EVENTS,
-        old="for future_start in projection.ledger.of(other_request)[:1]:",
-        new="for future_start in projection.ledger.of(other_request):",
+        old="        if used_up is not None:\n            projection.ledger.drop(projection.profile, used_up)\n",
+        new="        for used_up in projection.ledger.of(other_request):\n"
+        "            projection.ledger.drop(projection.profile, used_up)\n",
         why="When the first of several equal jobs starts, the planned starts of the others are dropped, and"
         " lower-ranked jobs start in their place before the next full pass.",
     ),
