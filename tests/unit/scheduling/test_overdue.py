@@ -156,28 +156,53 @@ def test_equal_jobs_behind_a_late_one_wait_no_longer_than_it_was_late() -> None:
 
 
 @pytest.mark.parametrize("quick", [None, 100])
-def test_equal_jobs_behind_one_that_waits_for_others_to_leave_keep_their_places(quick: int | None) -> None:
-    """It takes back the planned start right behind it. The job of that one gets no later one of an equal job."""
+@pytest.mark.parametrize("late", [10, 100])
+def test_equal_jobs_behind_one_that_waits_for_others_to_leave_keep_their_places(quick: int | None, late: int) -> None:
+    """If it takes back the planned start right behind it, the job of that one gets no later one of an equal job."""
     nodes = [node("n1", 4)]
     homes = [partition("p", nodes, default=True)]
     site = Site(nodes, homes, replace(SETTINGS, preemption=PreemptionPolicy(type="qos", mode=("REQUEUE",))))
-    late = site.submit(spec(4, time_limit_minutes=10))
+    running = site.submit(spec(4, time_limit_minutes=10))
     site.cycle()
     first, *others = (site.submit(spec(4, time_limit_minutes=3)) for _ in range(4))
+    site.cycle()
+    due = site.now + 600
+    site.now = due
+    site.end(running, completing=("n1",))
+    site.now += late
+    assert not site.cycle(quick)
+    site.cycle()
+    site.gone(running, "n1")
+    assert list(site.cycle(100)) == [first]
+    site.cycle()
+    (items,) = site.projection.ledger.by_request.values()
+    promised = [(item.holder, item.start_at - due - late) for item in items]
+    assert promised == list(zip(others, (180.0, 360.0, 540.0), strict=True))
+
+
+def test_those_planned_behind_a_late_job_are_put_off_as_much_and_overtaken_by_nobody() -> None:
+    """The second ranks higher than the late one, which was to be over in time. The third and fourth are behind that."""
+    site = site_of((), "n1", "n2")
+    running = site.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    site.submit(spec(4, time_limit_minutes=30, node_list=("n2",)))
+    site.cycle()
+    second = site.submit(spec(8, 2, time_limit_minutes=10))
+    late = site.submit(spec(4, time_limit_minutes=20, node_list=("n1",)))
+    third = site.submit(spec(4, time_limit_minutes=60, node_list=("n2",)))
+    fourth = site.submit(spec(8, 2, time_limit_minutes=10))
     begun = site.now
     site.cycle()
     site.now += 600
-    site.end(late, completing=("n1",))
-    site.now += 10
-    assert not site.cycle(quick)
-    site.cycle()
-    (items,) = site.projection.ledger.by_request.values()
-    promised = {item.holder: item.start_at - begun - 600 for item in items}
-    assert promised == {first: 10.0, others[0]: 190.0, others[1]: 370.0, others[2]: 550.0}
-    site.gone(late, "n1")
-    assert list(site.cycle(100)) == [first]
-    (items,) = site.projection.ledger.by_request.values()
-    assert [item.holder for item in items] == others
+    site.end(running, completing=("n1",))
+    site.now += 5
+    assert not site.cycle()
+    site.gone(running, "n1")
+    assert list(site.cycle(100)) == [late]
+    for _ in range(2):
+        ledger = site.projection.ledger.by_request
+        promised = {item.holder: item.start_at - begun for items in ledger.values() for item in items}
+        assert promised == {second: 1805.0, third: 2405.0, fourth: 6005.0}
+        site.cycle()
 
 
 def test_a_job_that_starts_beside_an_equal_one_leaves_that_its_planned_start() -> None:

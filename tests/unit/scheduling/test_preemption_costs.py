@@ -177,7 +177,7 @@ def test_where_the_best_nodes_do_not_do_a_quick_cycle_leaves_the_search_to_a_ful
 
 
 def test_what_a_full_cycle_tried_in_vain_no_quick_one_asks_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = site(exempt_seconds=600)
+    here = site(exempt_seconds=300)
     full_of_both(here)
     here.submit(spec(tasks=4, partitions=("high",)))
     monkeypatch.setattr(preemption, "QUICK_PARTS", 1)
@@ -188,6 +188,6 @@ def test_what_a_full_cycle_tried_in_vain_no_quick_one_asks_for_again(monkeypatch
     here.projection.adopt(plan)
     again = quick(here)
     assert not again.victims_wanted
-    assert again.look_again_at == here.now + 600
-    here.now += 600
+    assert again.look_again_at == here.now + 300
+    here.now += 300
     assert quick(here).preemptions

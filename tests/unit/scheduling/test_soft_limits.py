@@ -39,7 +39,7 @@ def test_what_starts_before_others_keeps_its_limit(parameters: tuple[tuple[str, 
     assert set(begun) == {short}
     assert site.jobs[short].ends_at == site.now + limit * 60
     # Neither has ended when it should have: the next cycle finds another start.
-    site.now += 1260
+    site.now += 1261
     site.end(1)
     assert (waits in site.cycle()) is False
     assert site.projection.records[waits].expected_start_at >= site.now

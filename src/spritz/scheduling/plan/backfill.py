@@ -283,10 +283,11 @@ class Backfill:
         return better
 
     def _drop_void(self) -> None:
-        """Drop provisional planned starts, and those whose time has passed without a start."""
+        """Drop provisional planned starts, and those whose time has passed and that are not about to be made."""
         for items in list(self.planned.ledger.by_request.values()):
             for future_start in list(items):
-                if future_start.provisional or future_start.start_at < self._snapshot.now:
+                is_past = future_start.start_at < self._snapshot.now
+                if future_start.provisional or (is_past and not self.planned.is_about_to(future_start)):
                     self.planned.drop(future_start)
 
     def _make_way(self, record: JobRecord) -> None:
@@ -309,10 +310,11 @@ class Backfill:
         # starts as far as bf_window reaches. Planned behind all of them it would start hours later, though it ranks
         # first: the order of arrival would beat the order of priority.
         for request in list(self.planned.ledger.by_request):
-            # Those before belong to higher-ranked jobs of this cycle and stay.
-            for future_start in self.planned.ledger.of(request)[self.planned.waiting(request) :]:
-                if future_start.queued < record.queued or any(
-                    index in lost_nodes for index, _holder in future_start.parts
+            for future_start in self.planned.ledger.of(request):
+                # Those of jobs of higher rank, which have been considered, stay.
+                if future_start not in self._looked_at and (
+                    future_start.queued < record.queued
+                    or any(index in lost_nodes for index, _holder in future_start.parts)
                 ):
                     self.planned.drop(future_start)
                     self._old -= 1
@@ -356,6 +358,7 @@ class Backfill:
         for record, future_start in zip(gang.records, planned, strict=True):
             if self._overtaking is not None:
                 self._overtaking.seen(future_start)
+            self._looked_at.add(future_start)
             self.planned_jobs.append((record, future_start))
             self._limits.count(record, future_start.request)
             line = future_start.request.partition
@@ -497,7 +500,7 @@ class Backfill:
         """
         now = self._snapshot.now
         return any(
-            future_start.start_at <= now and record.id not in started for record, future_start in self.planned_jobs
+            future_start.start_at == now and record.id not in started for record, future_start in self.planned_jobs
         )
 
     @property

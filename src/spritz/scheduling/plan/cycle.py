@@ -433,7 +433,7 @@ class Cycle:
         self.power_up.take(allocation)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
         self.begun.append(Begun(record, ends_at))
-        self.planned.redeem(record)
+        self.planned.redeem(record, allocation)
         if request.queue_key in self.blocked_queues:
             self.search.backfilled += 1
         self.licenses.take(request, allocation, ends_at, licenses)
@@ -537,6 +537,9 @@ class Cycle:
         if request.reservation and self._preempt_outsiders(record, key, request, task_id):
             return True
         if not self.preemptor.enabled:
+            return False
+        own_start = self.planned.of(record, request)
+        if own_start is not None and self.planned.is_about_to(own_start):
             return False
         planned, ends_at = self.planned, self.snapshot.now + request.seconds
         guarantees = self.open_guarantees(record, request)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spritz.scheduling.placement.exact import clash, fits, is_free
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.license_profile import LicenseProfile
 from spritz.scheduling.plan.overdue import Overdue
 from spritz.scheduling.view.planned_starts import FutureStart
@@ -51,6 +53,9 @@ class PlannedStarts:
         self._snapshot = snapshot
         #: with bf_predict: jobs of one request use its planned starts up in the order in which they start
         self._in_turn = parameters.predict
+        #: Seconds by which a planned start may be late and yet be carried out: the nodes of a job that runs up to its
+        #: time limit are cleared after it.
+        self.late_seconds = parameters.resolution_seconds
         self._table = table
         #: planned starts as this cycle changes them
         self.ledger = snapshot.ledger.fork()
@@ -223,12 +228,10 @@ class PlannedStarts:
         self._waiting[request] += tasks
         return place
 
-    def waiting(self, request: Request) -> int:
-        """How many jobs (or array tasks) of the request this cycle has found to wait."""
-        return self._waiting[request]
-
     def free_allocation(self, future_start: FutureStart) -> Allocation | None:
-        """Its allocation, if its time has come, all of it is free, and no later plan clashes."""
+        """Its allocation, if its time has come, all of it is free, and no later plan clashes. If it is a little late,
+        the allocation may have other CPUs of the same nodes, and those planned behind it will be put off (`redeem`).
+        """
         request, now = future_start.request, self._snapshot.now
         # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
         # again.
@@ -238,19 +241,44 @@ class PlannedStarts:
         rows, holds = self._table.rows, self.view(request).holds
         for (index, _holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
             if not is_free(rows[index], part, request):
-                return None
+                return self._placed_again(future_start)
             # A planned start that is carried out late ends late, and could then overlap plans made to follow it.
             late = now + request.seconds
-            if any(future_start.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
+            if now - future_start.start_at > self.late_seconds and any(
+                future_start.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())
+            ):
                 return None
         return future_start.allocation
+
+    def _placed_again(self, future_start: FutureStart) -> Allocation | None:
+        """What is free now on the nodes of a planned start that is a little late."""
+        indexes = sorted(index for index, _holder in future_start.parts)
+        if not self.is_about_to(future_start) or not all(map(self.flexible, indexes)):
+            return None
+        eligibility = self._snapshot.eligibility
+        allocation = place(self._table, future_start.request, eligibility, within=np.array(indexes, np.intp))
+        names = future_start.allocation.names
+        return allocation if allocation is not None and allocation.names == names else None
+
+    def is_about_to(self, future_start: FutureStart) -> bool:
+        """Whether its time is about to come or has just passed, and all of it is free soon: nodes are being cleared."""
+        request, latest = future_start.request, future_start.start_at + self.late_seconds
+        if future_start.provisional or abs(self._snapshot.now - future_start.start_at) > self.late_seconds:
+            return False
+        for (index, holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
+            row = self._table.rows[index].after(latest)
+            if not is_free(row, part, request) and not (
+                row.up and self.flexible(index) and fits(row, part, holder.uid, flexible=True)
+            ):
+                return False
+        return self.licensed_from([request], self._snapshot.now, [future_start]) == self._snapshot.now
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""
         self.before_reading()
         return self.view(request).fork(table)
 
-    def redeem(self, record: JobRecord) -> None:
+    def redeem(self, record: JobRecord, allocation: Allocation) -> None:
         """A job starts: drop the planned start of its request in each of its partitions.
 
         The projection does the same when it receives the event of the start.
@@ -262,6 +290,57 @@ class PlannedStarts:
             used_up = self.ledger.used_up_by(record, shape.request, self._waits, in_turn=self._in_turn)
             if used_up is not None:
                 self._let_go(used_up)
+                if used_up.start_at < self._snapshot.now and used_up.allocation.names == allocation.names:
+                    self._put_off_behind(used_up)
+
+    def _put_off_behind(self, late: FutureStart) -> None:
+        """A planned start is carried out late: those planned right behind it on its nodes, and those behind these, are
+        put off until their nodes are free. Nobody is overtaken, and each waits as much longer at most.
+
+        Planned anew, they would find the gaps before them taken, or would take them from others, and what is a few
+        seconds late would cost them hours.
+        """
+        delay = self._snapshot.now - late.start_at
+        starts = self.ledger.starts
+        if bisect_left(starts, late.end_at) == bisect_left(starts, late.end_at + delay):
+            return
+        #: by node: when holds were to end, and will end
+        ends = {index: [(late.end_at, late.end_at + delay)] for index, _holder in late.parts}
+        behind = sorted(
+            (item for items in self.ledger.by_request.values() for item in items if item.start_at >= late.end_at),
+            key=lambda item: item.start_at,
+        )
+        for start_at, group in groupby(behind, key=lambda item: item.start_at):
+            together = list(group)
+            free_at = [
+                max(
+                    (
+                        will_end
+                        for index, _holder in item.parts
+                        for was_to_end, will_end in ends.get(index, ())
+                        if was_to_end <= start_at < will_end
+                    ),
+                    default=start_at,
+                )
+                for item in together
+            ]
+            # The components of a heterogeneous job start together.
+            whole = max((at for item, at in zip(together, free_at, strict=True) if item.request.component), default=0.0)
+            for item, at in zip(together, free_at, strict=True):
+                put_off = (whole if item.request.component else at) - start_at
+                if put_off:
+                    self._put_off(item, put_off)
+                    for index, _holder in item.parts:
+                        ends.setdefault(index, []).append((item.end_at, item.end_at + put_off))
+
+    def _put_off(self, future_start: FutureStart, seconds: float) -> None:
+        self.drop(future_start)
+        if self.reserved.first_start() < future_start.end_at + seconds:
+            return  # perhaps a reservation begins there: it is planned anew
+        start_at = future_start.start_at + seconds
+        later = self.ledger.moved(self.profile(), future_start, start_at, future_start.allocation)
+        later.provisional, later.holder = future_start.provisional, future_start.holder
+        self.keep(later)
 
     def _waits(self, job_id: int) -> bool:
         record = self._snapshot.records.get(job_id)

@@ -83,11 +83,11 @@ class StartSearch:
         # bf_max_job_start and sched/builtin: no job (or no more) passes the first blocked one.
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
-        start = self._look_for(record, key, shape)
-        if start is None:
-            planned = self._planned.of(record, shape.request)
-            due = None if planned is None else self._planned.free_allocation(planned)
-            start = None if due is None else (due, None)
+        planned = self._planned.of(record, shape.request)
+        allocation = None if planned is None else self._planned.free_allocation(planned)
+        due = None if allocation is None else (allocation, None)
+        is_late = planned is not None and planned.start_at < self._snapshot.now
+        start = (due if is_late else None) or self._look_for(record, key, shape) or due
         if start is not None and crossed(self._snapshot.reserved, shape.request, start[0], self._snapshot.now):
             return None
         return start

@@ -60,6 +60,10 @@ class _Evening:
             self._submit(random.choice((2, 5, 10, 15)), random.choice((1, 1, 1, 2)), random.choice((2, 4, 8)))
             self.at += self._some(0.1, 60.0)
         until, at = began + _LOOKED_AT_SECONDS, began
+        if random.random() < 0.5:  # whatever a job that waits leaves for a moment is taken from it
+            while self.at < until:
+                self._submit(random.choice((10, 15)), 1, random.choice((2, 4, 8)))
+                self.at += random.uniform(3.0, 30.0)
         while at < until:
             self._act(at, "expected_starts", random.choice(PEOPLE))
             at += random.uniform(*_LOOK_SECONDS)

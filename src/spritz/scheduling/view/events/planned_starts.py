@@ -123,10 +123,11 @@ def _is_taken(projection: Projection, taken: Mapping[str, float], item: PlannedF
     """
     if request.share_rows:
         return False  # jobs of its partition share CPUs
+    latest = item.start_at + parameters_of(projection.settings).resolution_seconds  # it may be a little late
     for part in item.allocation.nodes:
-        if taken.get(part.node, 0.0) <= item.start_at:
+        if taken.get(part.node, 0.0) <= latest:
             continue
-        row = projection.table.rows[projection.table.index_of[part.node]].after(item.start_at)
+        row = projection.table.rows[projection.table.index_of[part.node]].after(latest)
         if mask_of(part.cpus).bit_count() > row.free_cpus.bit_count():
             return True
         if request.memory_counts and part.memory_mib > row.free_memory_mib:

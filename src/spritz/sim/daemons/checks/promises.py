@@ -13,8 +13,7 @@ Read more widely here, so that nothing correct is reported:
   its plan is carried out;
 - a job that outranks it, and itself begins (or is promised to) earlier than it was, may have taken its place: resources
   were freed early, and no job waits for those behind it;
-- where a job ran into its time limit, or nearly so, and its nodes were free late, nothing is said: who comes first then
-  is not what is checked;
+- it may be late by what jobs were that ran into their time limits, or nearly so, and left late;
 - a new configuration may change everything that a restart may.
 
 Source: docs/explanation/scheduling.md, Backfill and planned starts.
@@ -68,7 +67,7 @@ def promises(story: Story) -> Iterator[Violation]:
         if promise.subject in broken:
             continue
         started_at = _started_at(story, promise)
-        latest = promise.start_at + _slack(story)
+        latest = promise.start_at + _slack(story, promise)
         if started_at <= latest or _excused(story, promise, latest):
             continue
         broken.add(promise.subject)
@@ -81,20 +80,23 @@ def promises(story: Story) -> Iterator[Violation]:
         yield Violation(rule="7.promise", at=promise.start_at, text=text, entries=(promise.reading,))
 
 
-def _slack(story: Story) -> float:
-    """How much later it may be."""
-    rules = story.final.rules
-    return rules.kill_wait_seconds + rules.order_seconds + rules.pass_seconds + story.final.clock_error_seconds
-
-
-def _overruns(story: Story, since: float, until: float) -> bool:
-    """Whether a job may have held its nodes beyond its time limit: it ran into that and had to be killed, or ended just
-    before, and its nodes were cleared after.
+def _slack(story: Story, promise: Promise) -> float:
+    """How much later it may be: as long as it takes to clear the nodes and to notice that; once more for each job that
+    did not leave in time.
     """
-    clearing = story.final.rules.order_seconds
-    return any(
-        (life.reported is not None and life.reported.state == "TIMEOUT" and since <= life.reported.ended_at <= until)
-        or (since <= life.ended_at <= until and life.ended_at + clearing > life.began_at + 60 * _minutes(story, life))
+    rules = story.final.rules
+    late = rules.kill_wait_seconds + rules.order_seconds + rules.pass_seconds
+    overruns = _overruns(story, promise.reading.called_at, promise.start_at + late)
+    return late * (1 + overruns) + story.final.clock_error_seconds
+
+
+def _overruns(story: Story, since: float, until: float) -> int:
+    """How many jobs may have held their nodes beyond their time limits: they ran into these and had to be killed, or
+    ended just before, and their nodes were cleared after. Each makes those behind it as much later.
+    """
+    return sum(
+        since <= life.ended_at <= until
+        and life.ended_at + story.final.rules.order_seconds > life.began_at + 60 * _minutes(story, life)
         for life in story.lives.values()
     )
 
@@ -110,7 +112,7 @@ def _put_off(story: Story) -> Iterator[Violation]:
     before: dict[Subject, Promise] = {}
     for promise in _promises(story):
         first = before.setdefault(promise.subject, promise)
-        latest = first.start_at + _slack(story)
+        latest = first.start_at + _slack(story, first)
         if promise.start_at <= latest:
             if promise.start_at <= first.start_at:
                 before[promise.subject] = promise
@@ -161,7 +163,6 @@ def _excused(story: Story, promise: Promise, until: float) -> bool:
     return (
         any(_moves(story, promise, operation) for operation in between)
         or _becomes_eligible(story, promise, since, until)
-        or _overruns(story, since, until)
         or _moves_up(story, promise, until)
         or _fails(story, since, until)
         or (story.final.rules.suspends and _suspends(story, since, until))
