@@ -504,6 +504,16 @@ def test_exit_codes_are_those_that_nodes_saw() -> None:
     assert "job 1 COMPLETED with 0:0" in day.broken()["3.exit"]
 
 
+def test_an_end_that_its_supervisor_took_along_is_that_of_a_killed_step() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.end(job, 3, untold=True)
+    assert "job 1 COMPLETED with 0:0; n1 saw 0:9" in day.broken()["3.exit"]
+    day.record(job, state=JobState.FAILED, exit_status=9)
+    assert day.check() == []
+
+
 def test_a_job_cannot_complete_with_its_machine_lost() -> None:
     day = Day()
     job = day.submit(1)

@@ -132,6 +132,49 @@ def test_a_result_that_a_full_spool_cannot_take_is_told_all_the_same() -> None:
     apart(_spool_is_full, 9)
 
 
+def _supervisor_takes_its_result_along(seed: int) -> None:
+    cluster = Cluster(seed)
+    cluster.world.run(5)
+    machine = cluster.machines["n1"]
+    machine.on_point = [lambda supervisor, point: supervisor.process.end() if point == "written" else None]
+    written = cluster.submit("seconds=20", requeue=False, node_list=("n1",))
+    cluster.ends(written, "COMPLETED")
+    lost = cluster.submit("seconds=20", requeue=False, node_list=("n1",))
+    cluster.wait(lambda: cluster.of(lost, Began))
+    machine.files.error = errno.EIO
+    cluster.ends(lost, "FAILED")
+    assert [cluster.of(job, Ended)[0].untold for job in (written, lost)] == [False, True]
+    cluster.check()
+    cluster.close()
+
+
+def test_a_result_that_is_nowhere_but_in_its_supervisor_dies_with_it() -> None:
+    apart(_supervisor_takes_its_result_along, 9)
+
+
+def _daemon_and_supervisor_die(seed: int) -> None:
+    """The script ends by itself before the next daemon looks for what was left."""
+    cluster = Cluster(seed)
+    cluster.world.run(5)
+    job = cluster.submit("seconds=10", requeue=False)
+    cluster.wait(lambda: cluster.of(job, Began))
+    daemon = cluster.daemons["n1"].process
+    assert daemon is not None
+    daemon.stop()
+    assert cluster.machines["n1"].kill_supervisor()
+    cluster.wait(lambda: cluster.of(job, Ended))
+    daemon.go_on()
+    cluster.ends(job, "FAILED")
+    (ended,) = cluster.of(job, Ended)
+    assert (ended.exit_code, ended.signal, ended.untold) == (0, 0, True)
+    cluster.check()
+    cluster.close()
+
+
+def test_a_script_that_outlives_its_supervisor_is_told_as_killed() -> None:
+    apart(_daemon_and_supervisor_die, 9)
+
+
 def _wide_step(seed: int) -> None:
     cluster = Cluster(seed, nodes=7, more="TreeWidth=2")
     cluster.world.run(5)

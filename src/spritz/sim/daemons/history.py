@@ -11,6 +11,7 @@ which things happened.
 from __future__ import annotations
 
 from enum import Enum
+from signal import SIGKILL
 from typing import Any
 
 from msgspec import Struct
@@ -114,6 +115,13 @@ class Ended(Struct, kw_only=True):
     signal: int
     #: the machine died with it: nobody learns its exit code
     lost: bool = False
+    #: its supervisor died before it had written or told the end: the daemon finds a step that was killed
+    untold: bool = False
+
+    @property
+    def status(self) -> int:
+        """Its wait status as daemons can learn it."""
+        return SIGKILL if self.untold else self.exit_code << 8 | self.signal
 
 
 class Signalled(Struct, kw_only=True):

@@ -87,7 +87,8 @@ def _step(entry: Began | Ended | Signalled) -> str:
         return f"began {step} cpus={','.join(map(str, sorted(entry.step_cpus)))}"
     if isinstance(entry, Signalled):
         return f"signalled {step} {entry.number}"
-    return f"ended {step} exit={entry.exit_code}:{entry.signal}" + (" lost" if entry.lost else "")
+    unknown = " lost" if entry.lost else " untold" if entry.untold else ""
+    return f"ended {step} exit={entry.exit_code}:{entry.signal}{unknown}"
 
 
 def _line(sign: str, at: float, text: str) -> tuple[float, str]:

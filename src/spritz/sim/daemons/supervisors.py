@@ -50,7 +50,7 @@ _KILL_AGAIN_SECONDS = 0.2
 _STATUS_IO_ERROR = 53
 
 #: Where a supervisor may die (`NodeMachine.on_point`): it has taken the step over, its tasks run and nobody knows it,
-#: its result is in the spool and nobody knows that.
+#: its result is in the spool, unless the disk refused it, and nobody knows that.
 POINTS = ("begun", "started", "written")
 
 #: Seconds for a fork, for the preparation of a step, and for the look for what it left: from, to.
@@ -171,8 +171,17 @@ class SimulatedSupervisor:
         self.machine.supervisors.remove(self)
         if self.step is not None:
             self.step.adopted_by = self.zygote if self.zygote in self.machine.zygotes else 0
+            if self.step.end is not None and not silently and not self._is_end_known:
+                self.step.end.untold = True
         for connection in self._waiting:
             connection.close()
+
+    @property
+    def _is_end_known(self) -> bool:
+        """Whether the step's end is in the spool, or the daemon has it."""
+        if self._result is None or self._record is None:
+            return False
+        return self._record.is_complete or (self._finished is not None and self._connection is not None)
 
     def _leave(self) -> None:
         """Exit: the socket's second name goes."""

@@ -215,6 +215,8 @@ class StepRun:
         self.job = stored_job.unpack(spec)
         self.on_end: list[Callable[[StepRun], None]] = []
         self.tasks: list[Task] = []
+        #: as the history has it, when its last process is gone
+        self.end: Ended | None = None
         #: number of the zygote that its processes belong to, once their supervisor is gone
         self.adopted_by = 0
 
@@ -314,18 +316,18 @@ class StepRun:
         self.machine.steps.remove(self)
         spec = self.spec
         statuses = [task.status or 0 for task in self.tasks]
-        self.machine.history.add(
-            Ended(
-                at=self.machine.world.now,
-                node=spec.node,
-                job_id=spec.job_id,
-                restart_count=spec.restart_count,
-                step_id=spec.step_id,
-                exit_code=max(status >> 8 for status in statuses),
-                signal=max(status & 127 for status in statuses),
-                lost=lost,
-            )
+        self.end = Ended(
+            at=self.machine.world.now,
+            node=spec.node,
+            job_id=spec.job_id,
+            restart_count=spec.restart_count,
+            step_id=spec.step_id,
+            exit_code=max(status >> 8 for status in statuses),
+            signal=max(status & 127 for status in statuses),
+            lost=lost,
+            untold=not lost and not self.supervisor.process.is_alive,
         )
+        self.machine.history.add(self.end)
         for told in self.on_end:
             told(self)
 

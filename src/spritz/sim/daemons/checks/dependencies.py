@@ -252,7 +252,7 @@ def _well(life: Life) -> bool | None:
     batch = life.batch
     if batch is None or batch.ended is None:
         return None
-    if batch.ended.exit_code or batch.ended.signal:
+    if batch.ended.status:
         return False
     return True if life.reported is not None and life.reported.state == "COMPLETED" else None
 

@@ -93,10 +93,9 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
         text = f"{owner} reports that {life.label} FAILED with {_shown(record.exit_status)}; its machine died with it"
         yield _violation(story, "3.exit", life, batch, text)
     elif state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
-        ended = batch.ended
-        status = ended.exit_code << 8 | ended.signal
+        ended, status = batch.ended, batch.ended.status
         if record.exit_status != status or (state == "COMPLETED") != (status == 0):
-            saw = f"{ended.node} saw {ended.exit_code}:{ended.signal} at {clock(ended.at)}"
+            saw = f"{ended.node} saw {_shown(status)} at {clock(ended.at)}"
             text = f"{owner} reports that {life.label} {state} with {_shown(record.exit_status)}; {saw}"
             yield _violation(story, "3.exit", life, batch, text)
 
@@ -125,7 +124,7 @@ def _derived(story: Story, life: Life, job: Job) -> Iterator[Violation]:
     for number, runs in sorted(steps.items()):
         ends = [run.ended for run in runs if run.ended is not None]
         latest = max(due_by(story, run.until, story.final.rules.order_seconds, life) for run in runs)
-        was_killed = any(end.signal for end in ends) or job.derived_exit_status & 0x7F
+        was_killed = any(end.status & 0x7F for end in ends) or job.derived_exit_status & 0x7F
         if len(ends) < len(runs) or was_killed or latest >= over_at:
             continue  # not all was seen, or a part was killed or could not begin, or its end was told after the job's
         worst = max(ends, key=lambda end: end.exit_code)
@@ -254,7 +253,7 @@ def _again(story: Story, life: Life) -> Iterator[Violation]:
     nodes = nodes_of(life)
     if wanted is None or wanted.het_size or len(nodes) != 1 or batch is None or batch.ended is None:
         return
-    if batch.ended.signal or story.final.rows is not None or "low" in wanted.partition:
+    if batch.ended.status & 0x7F or story.final.rows is not None or "low" in wanted.partition:
         return  # it was killed, perhaps since it was queued again; it may have been preempted
     later = [other.began_at for other in story.lives_of(life.subject) if other.life > life.life]
     if not later and (reported is None or reported.state != "NODE_FAIL"):

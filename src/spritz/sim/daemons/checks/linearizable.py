@@ -148,7 +148,7 @@ def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple
             if end == CANCELLED and scripted and not _ends_unasked(submission):
                 continue
             script = life.batch if scripted else None
-            well = script is not None and script.ended is not None and not script.ended.exit_code | script.ended.signal
+            well = script is not None and script.ended is not None and not script.ended.status
             if end != COMPLETED or not scripted:
                 yield ended_at, life.life, end
             elif well and script is not None:
