@@ -296,6 +296,27 @@ def test_a_job_may_have_started_in_a_life_that_left_nothing(restart_count: int, 
     assert ("3.dependency" not in day.broken(rows=None)) is right
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+@pytest.mark.parametrize(("began", "since", "right"), [(30.0, 85.0, True), (30.0, 75.0, False), (9.0, 60.5, False)])
+def test_a_start_that_nothing_tells_of_may_be_older_than_its_processes(
+    began: float, since: float, right: bool, is_forgotten: bool
+) -> None:
+    """By the time of an order, but not older than its job: where there is no accounting, for a life that was queued
+    again and a job that was forgotten.
+    """
+    day = Day()
+    first = day.submit(1)
+    second = day.submit(2, dependencies=(Condition(kind="after", job_id=first, minutes=1),))
+    day.begin(first, began)
+    day.run(second, since, since + 1)
+    day.end(first, 100, lost=True)
+    day.queue_again(first, 100)
+    day.run(first, 110, 111, "n2")
+    jobs = tuple(job for job in day.jobs.values() if job.id != first or not is_forgotten)
+    assert ("3.dependency" not in day.broken(rows=None, jobs=jobs)) is right
+    assert "3.dependency" in day.broken(jobs=jobs), "accounting tells when it started"
+
+
 def test_a_job_that_waited_in_vain_and_was_queued_again_had_ended() -> None:
     """Nothing is left of its first life: it may have ended by itself, if it waited for something."""
     for waits in (True, False):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
 from spritz.sim.daemons.checks.faults import over_at, reported_end
+from spritz.sim.daemons.checks.starts import started_before
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
@@ -66,7 +67,7 @@ def open_because(story: Story, subject: Subject, item: Condition, at: float) -> 
         return ""
     if item.kind == "after":
         due = at - item.minutes * 60 + story.final.clock_error_seconds
-        late = [part for part in parts if _started_at(story, part) > due]
+        late = [part for part in parts if not _had_started(story, part, due)]
         when = f" {item.minutes} minutes before" if item.minutes else ""
         return f"{_name(late[0])} had not started{when}" if late else ""
     outcomes = {part: _outcomes(story, part, at) for part in parts}
@@ -150,12 +151,14 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
     return all(_outcomes(story, part, submitted - age) for part in parts)
 
 
-def _started_at(story: Story, subject: Subject) -> float:
-    """The earliest moment by which it may have started, or been cancelled."""
+def _had_started(story: Story, subject: Subject, at: float) -> bool:
+    """Whether it may have started by then, or been cancelled."""
+    lives = _lives(story, subject)
+    if any(life.reported is None and started_before(story, life, at) for life in lives):
+        return True
     moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
     # What could be queued again had started, perhaps before its processes began.
     moments += [change.called_at for change in story.changes(subject) if change.kind == "requeue"]
-    lives = _lives(story, subject)
     submission = story.submissions.get(subject[0])
     if submission is not None and lives and len(lives) <= lives[-1].life:
         # A life of which nobody saw processes, on a node that hung, say, and that a requeue has left without a record.
@@ -165,7 +168,7 @@ def _started_at(story: Story, subject: Subject) -> float:
         if life.reported is not None:
             reported = life.reported.started_at or life.reported.ended_at
             moments.append(reported - story.final.clock_error_seconds if reported else inf)
-    return min(moments)
+    return min(moments) <= at
 
 
 def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:

@@ -172,10 +172,12 @@ def started_before(story: Story, life: Life, at: float) -> bool:
     """Whether the life had started by then: by processes, or by what controller or accounting report."""
     if life.began_at <= at:
         return True
-    if life.reported is None and any(other.life > life.life for other in story.lives_of(life.subject)):
-        # It was queued again, and without accounting nothing tells when it had started: its launch may be on its way.
-        return life.began_at <= due_by(story, at, story.final.rules.order_seconds, life)
-    reported = life.reported.started_at if life.reported is not None else 0.0
+    if life.reported is None:
+        # It was queued again or forgotten, and without accounting nothing tells when it had started.
+        submission = story.submissions.get(life.subject[0])
+        earliest = submission.called_at if submission is not None else -inf
+        return earliest <= at and life.began_at <= due_by(story, at, story.final.rules.order_seconds, life)
+    reported = life.reported.started_at
     return bool(reported) and reported <= at + story.final.clock_error_seconds
 
 
