@@ -285,6 +285,29 @@ def test_a_component_without_processes_is_over_with_the_first(since: float, righ
     assert ("3.dependency" not in day.broken(rows=None)) is right
 
 
+@pytest.mark.parametrize(
+    ("kind", "since", "right"), [("afterok", 30.0, True), ("afterok", 22.0, False), ("afternotok", 22.0, True)]
+)
+def test_a_component_whose_earlier_life_was_cancelled_may_end_well(kind: str, since: float, right: bool) -> None:
+    """Nobody sees processes of the component in either life."""
+    day = Day()
+    first = day.submit(1, het_size=2)
+    second = day.submit(2, dependencies=(Condition(kind=kind, job_id=first),))
+    day.begin(first, 3)
+    day.request("cancel", first, 5)
+    day.end(first, 6, signal=15)
+    day.request("requeue", first, 20)
+    day.begin(first, 21, restart_count=1)
+    for at in sorted((since, 25.0)):
+        if at == since:
+            day.begin(second, at)
+        else:
+            day.end(first, at, restart_count=1)
+    for job in (first, first + 1):
+        day.record(job, restart_count=1, state=JobState.COMPLETED, started_at=20.0, ended_at=25.0, exit_status=0)
+    assert ("3.dependency" not in day.broken(rows=None)) is right
+
+
 @pytest.mark.parametrize(("restart_count", "right"), [(1, True), (0, False)])
 def test_a_job_may_have_started_in_a_life_that_left_nothing(restart_count: int, right: bool) -> None:
     day = Day()

@@ -181,12 +181,9 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     outcomes: list[bool | None] = []
     for place, life in enumerate(lives):
         after = lives[place + 1] if place + 1 < len(lives) else None
-        if not life.runs:
-            over = min(reported_end(story, life), _cancelled_at(story, subject))
-        else:
-            over = over_at(story, life)
+        over, well = (over_at(story, life), _well(life)) if life.runs else _unseen(story, subject, life)
         if over <= at and (after is None or _asked_again(story, subject, over, after.began_at)):
-            outcomes.append(_well(life) if life.runs else _never_ran(story, subject))
+            outcomes.append(well)
     if not lives and _ended_unstarted_at(story, subject) <= at:
         outcomes.append(False)
     # A life that ended before its start leaves no trace where the job was queued again.
@@ -238,6 +235,13 @@ def _asked_again(story: Story, subject: Subject, since: float, until: float) -> 
         change.kind == "requeue" and change.called_at <= until and (change.answered_at or inf) >= since
         for change in story.changes(subject)
     )
+
+
+def _unseen(story: Story, subject: Subject, life: Life) -> tuple[float, bool | None]:
+    """When a life without processes may have been over, and whether it ended well then."""
+    if life.reported is not None and life.reported.state == "COMPLETED":
+        return reported_end(story, life), True  # of a component; what was cancelled is an earlier life
+    return min(reported_end(story, life), _cancelled_at(story, subject)), _never_ran(story, subject)
 
 
 def _never_ran(story: Story, subject: Subject) -> bool | None:
