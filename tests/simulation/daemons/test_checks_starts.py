@@ -583,6 +583,25 @@ def test_a_job_that_outlives_its_limit_is_reported() -> None:
     assert "3.time" not in day.broken()
 
 
+@pytest.mark.parametrize(
+    ("suspended", "is_cut_off", "right"), [(120, True, True), (60, True, False), (120, False, False)]
+)
+def test_what_a_job_ran_on_while_it_was_suspended_does_not_count(
+    suspended: float, is_cut_off: bool, right: bool
+) -> None:
+    """Its node heard of the second suspension when that was over, and of the first one in time."""
+    day = Day(recovery_seconds=20.0)
+    job = day.submit(1, time_limit_minutes=5)
+    day.begin(job, 10)
+    day.signal(job, 20, 19)
+    day.signal(job, 50, 18)
+    if is_cut_off:
+        day.fault(90, 160, "n1")
+    day.end(job, 430, signal=15)
+    day.record(job, state=JobState.TIMEOUT, ended_at=430.0, suspended_seconds=suspended)
+    assert ("3.time" not in day.broken()) is right
+
+
 def test_a_job_that_did_not_have_its_time_is_reported() -> None:
     """What it was suspended does not count."""
     day = Day()
@@ -612,6 +631,18 @@ def test_a_script_that_does_not_get_its_signal_is_reported() -> None:
     assert day.broken()["5.signal"] == "the script of job 1 did not get signal 10 by 111, due at 100"
     day.fault(99, 105, "n1")
     assert day.check() == []
+
+
+def test_a_suspension_that_its_node_has_not_heard_of_puts_the_signal_off() -> None:
+    day = Day()
+    job = day.submit(1, time_limit_minutes=2, end_signal=(10, 30, True))
+    day.begin(job, 10)
+    day.signal(job, 161, 10)
+    day.end(job, 190, signal=15)
+    day.record(job, state=JobState.TIMEOUT, ended_at=190.0)
+    assert "5.signal" in day.broken()
+    day.record(job, suspended_seconds=60.0)
+    assert "5.signal" not in day.broken()
 
 
 def test_a_raised_limit_counts() -> None:

@@ -147,7 +147,7 @@ def _time_limit(story: Story, life: Life) -> Iterator[Violation]:
     allowed = max(values) * 60 + rules.over_time_limit_seconds + story.final.clock_error_seconds
     for run in life.runs:
         end = min(run.until, story.final.read_at)
-        over = run.seconds_by(end) - allowed
+        over = run.seconds_by(end) - _unheard_seconds(story, life, run, end) - allowed
         if over <= 0 or _stopped_at_end(run):
             continue
         latest = due_by(story, end - over, rules.kill_wait_seconds + rules.order_seconds, life)
@@ -155,6 +155,23 @@ def _time_limit(story: Story, life: Life) -> Iterator[Violation]:
             where = f"{life.label} ran on {run.began.node} from {clock(run.began.at)} to {clock(end)}"
             text = f"{where}, and should have been gone at {clock(latest)} (limit of {max(values)} minutes)"
             yield _violation(story, "3.time", life, run, text)
+
+
+def _unheard_seconds(story: Story, life: Life, run: Run, end: float) -> float:
+    """For how long a run may have gone on by then although its job was suspended, since faults kept the orders from its
+    node. The controller does not count that time for the limit.
+    """
+    cut_off, at = 0.0, run.began.at
+    for fault in story.faults:
+        until = min(fault.until + story.final.rules.recovery_seconds, end)
+        since = max(fault.since, at)
+        if since < until and fault.delays and concerns(story, fault, (run.began.node,)):
+            cut_off += run.seconds_by(until) - run.seconds_by(since)
+            at = until
+    if life.reported is None:
+        return cut_off
+    stopped = end - run.began.at - run.seconds_by(end)
+    return min(cut_off, max(0.0, life.reported.suspended_seconds - stopped))
 
 
 def _too_early(story: Story, life: Life) -> Iterator[Violation]:
@@ -171,10 +188,8 @@ def _too_early(story: Story, life: Life) -> Iterator[Violation]:
         return
     run = max(life.runs, key=lambda run: run.until)
     stopped = run.until - run.began.at - run.seconds_by(run.until) if run.until < inf else 0.0
-    job = story.jobs.get(life.job_id)
-    if job is not None:  # its processes may have gone on later than it, behind a cut
-        stopped = min(stopped, job.suspended_seconds)
-    ran = reported.ended_at - reported.started_at - stopped
+    # Its processes may have gone on later than it, behind a cut.
+    ran = reported.ended_at - reported.started_at - min(stopped, reported.suspended_seconds)
     if ran < min(values) * 60 - story.final.clock_error_seconds - _SECOND:
         text = f"{life.label} is TIMEOUT after {clock(ran)} s, and its limit was {min(values)} minutes"
         yield _violation(story, "3.time", life, life.batch, text)
@@ -185,7 +200,7 @@ def _end_signal(story: Story, life: Life) -> Iterator[Violation]:
     reported, wanted, batch = life.reported, story.wanted(life.job_id), life.batch
     if wanted is None or wanted.end_signal is None or not wanted.end_signal[2] or wanted.time_min_minutes:
         return
-    if reported is None or not reported.started_at or batch is None or batch.stops:
+    if reported is None or not reported.started_at or batch is None or batch.stops or reported.suspended_seconds:
         return
     values = possible(story, life.subject, "time_limit_minutes", 0.0, inf)
     changes = story.changes(life.subject)

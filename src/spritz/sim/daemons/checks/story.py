@@ -87,6 +87,8 @@ class Reported(Struct, kw_only=True):
     started_at: float
     ended_at: float
     exit_status: int
+    #: by what the controller ordered, whether or not nodes heard of it
+    suspended_seconds: float
 
 
 class Life(Struct, kw_only=True):
@@ -241,6 +243,7 @@ class Story:
             started_at=self.virtual_time(job.started_at) if started else 0.0,
             ended_at=self.virtual_time(ended_at),
             exit_status=job.exit_status,
+            suspended_seconds=job.suspended_seconds,
         )
 
     def _reported_by_row(self, row: JobRecord) -> Reported:
@@ -250,6 +253,7 @@ class Story:
             started_at=self.virtual_time(row.started_at) if started else 0.0,
             ended_at=self.virtual_time(row.ended_at),
             exit_status=row.exit_status,
+            suspended_seconds=row.suspended_seconds,
         )
 
     def _submissions(self) -> dict[int, Operation]:
