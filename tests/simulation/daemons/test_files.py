@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from spritz.sim.daemons import threads
 from spritz.sim.daemons.files import Files
-from spritz.sim.daemons.world import World
+from spritz.sim.daemons.world import EPOCH, Process, World
 
 
 def make(tmp_path: Path, seed: int) -> tuple[World, Files]:
@@ -106,3 +107,38 @@ def test_a_full_disk_lets_names_go_and_a_failing_one_does_not(tmp_path: Path) ->
         files.mkdir("/more")
     files.unlink("/file")
     write(files, "/run/reserve", b"text")
+
+
+@pytest.mark.parametrize("later_seconds", [0.0, 10.0])
+def test_what_a_process_does_after_the_wait_that_it_was_killed_in_does_not_happen(
+    tmp_path: Path, later_seconds: float
+) -> None:
+    """Such as to remove what it has half written, on a disk that is still slow or fast again."""
+    world, files = make(tmp_path, 1)
+    write(files, "/half", b"")
+    files.slow_seconds = 10.0
+    process = Process(files.host, "slurmd")
+
+    async def main() -> int:
+        try:
+            files.mkdir("/more")
+        finally:
+            files.unlink("/half")
+        return 0
+
+    def kill() -> None:
+        files.slow_seconds = later_seconds
+        process.end()
+
+    threads.use(world)
+    try:
+        process.loop.run_as(lambda: process.begin(main()))
+        world.after(5.0, kill)
+        for second in range(600):  # life goes on elsewhere
+            world.after(float(second), lambda: None)
+        world.run(60.0)
+    finally:
+        threads.use(None)
+    assert content(files, "/half") is not None
+    assert content(files, "/more") is None
+    assert world.now < EPOCH + 100.0, "nothing waits for the dead process"

@@ -20,6 +20,7 @@ from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from spritz.sim.daemons import threads
+from spritz.sim.daemons.world import ProcessKilled
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import Host
@@ -139,7 +140,12 @@ class Files:
             self._journal.popleft()
 
     def _may_write(self, inode: Inode, path: str = "", *, removes: bool = False) -> None:
-        """Raises OSError where the disk refuses a change; slow disks take their time."""
+        """Raises OSError where the disk refuses a change; slow disks take their time.
+
+        Raises ProcessKilled for code of a dead process: what it does when its wait breaks off would not have happened.
+        """
+        if self.world.current is not None and not self.world.current.is_alive:
+            raise ProcessKilled
         if inode.device != _DISK:
             return
         if self.slow_seconds:

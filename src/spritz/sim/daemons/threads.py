@@ -125,6 +125,8 @@ def _park(waiters: deque[Waiter] | None, deadline: float | None) -> None:
         return
     # In the turn of a loop, or in the code of the simulation itself.
     process = world().running
+    if not process.is_alive:
+        raise ProcessKilled  # it cleans up after the wait in which it was killed: nothing would ever wake it
     woken: list[bool] = []
     waiter = Waiter(process, lambda: woken.append(True))
     _enter(waiter, waiters, deadline)
