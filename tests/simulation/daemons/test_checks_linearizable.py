@@ -16,6 +16,12 @@ def order(day: Day, at: float = 10_000.0) -> str:
     return day.broken(at).get("2.order", "")
 
 
+def order_without_accounting(day: Day) -> str:
+    """`order`, where former lives have left no record."""
+    texts = [violation.text for violation in day.check(rows=None) if violation.rule == "2.order"]
+    return texts[0] if texts else ""
+
+
 def test_a_life_as_it_should_be_is_accepted() -> None:
     day = Day()
     job = day.submit(1, hold=True)
@@ -217,6 +223,31 @@ def test_components_end_with_the_script_of_the_first() -> None:
     day.end(job, 5)
     day.record(job + 1, state=JobState.COMPLETED, started_at=2.0, ended_at=5.0)
     assert day.check() == []
+
+
+def test_components_have_ended_with_the_script_of_the_first_also_when_queued_again_since() -> None:
+    """No process and no record tell of a former life of a component without steps."""
+    for shown_at, exit_code, right in ((6, 0, True), (4, 0, False), (6, 1, False)):
+        day = Day()
+        job = day.submit(1, het_size=2)
+        day.begin(job, 2)
+        if shown_at < 5:
+            day.read(shown_at, (job + 1, "COMPLETED", "None"), kind="job")
+        day.end(job, 5, exit_code=exit_code)
+        if shown_at > 5:
+            day.read(shown_at, (job + 1, "COMPLETED", "None"), kind="job")
+        day.request("requeue", job, 7)
+        for component in (job, job + 1):
+            day.queue_again(component, 7, state="COMPLETED")
+        assert (order_without_accounting(day) == "") == right
+
+
+def test_an_allocation_that_was_forgotten_without_a_step_may_have_completed() -> None:
+    day = Day()
+    job = day.submit(1, kind="allocate", batch=False)
+    day.read(2, (job, "COMPLETED", "None"), kind="job")
+    day.jobs.clear()
+    assert order_without_accounting(day) == ""
 
 
 def test_what_cannot_be_decided_is_told() -> None:

@@ -147,19 +147,29 @@ def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple
         for end in (COMPLETED, CANCELLED, OTHER) if reported is None else (end_of(reported.state),):
             if end == CANCELLED and scripted and not _ends_unasked(submission):
                 continue
-            script = life.batch if scripted else None
-            well = script is not None and script.ended is not None and not script.ended.status
-            if end != COMPLETED or not scripted:
-                yield ended_at, life.life, end
-            elif well and script is not None:
-                yield max(ended_at, script.until), life.life, end
+            done_at = _script_done_at(story, subject, life.life) if end == COMPLETED else -inf
+            yield max(ended_at, done_at), life.life, end
     if _as_array(story, subject, lives) is not None:
         yield from ((-inf, 0, end) for end in (CANCELLED, OTHER))
         return
     last = max((life.life for life in lives), default=0)
     for number in sorted(set(range(last + 1)) - {life.life for life in lives}):
-        for what in (START, AGAIN, CANCELLED, OTHER):  # a life that no record tells of, and that never began
+        for what in (START, AGAIN, CANCELLED, OTHER):  # a life that no record tells of, and whose processes none saw
             yield -inf, number, what
+        yield _script_done_at(story, subject, number), number, COMPLETED
+
+
+def _script_done_at(story: Story, subject: Subject, number: int) -> float:
+    """From when on a life may be COMPLETED: its script, or that of its heterogeneous job, has exited with 0. -inf: it
+    has none; inf: the script has not.
+    """
+    submission = story.submissions[subject[0]]
+    if not _is_batch(submission):
+        return -inf
+    owner = (subject[0], 0) if submission.wanted.het_size else subject
+    scripts = [life.batch for life in story.lives_of(owner) if life.life == number]
+    ended = [script.ended for script in scripts if script is not None and script.ended is not None]
+    return min((end.at for end in ended if not end.exit_code | end.signal), default=inf)
 
 
 # -- what users and nodes did, as actions of the search
