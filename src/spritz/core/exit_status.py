@@ -20,7 +20,10 @@ def exit_code_of(status: int) -> int:
 
 
 def worse(first: int, second: int) -> int:
-    """The worse of two: a signal outweighs an exit code, then the larger number counts."""
+    """The worse of two tasks on one node: a signal outweighs an exit code, then the larger number counts.
+
+    Of nodes of a step, and of steps of a job, the larger number counts, as in Slurm: any exit code outweighs a signal.
+    """
     return max(first, second, key=_weight)
 
 

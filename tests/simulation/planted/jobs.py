@@ -231,7 +231,7 @@ FAULTS = (
         rule=3,
         needs=("srun", "several nodes"),
         file=_REPORTS,
-        old="    total = worse(step.exit_status, status)\n",
+        old="    total = max(step.exit_status, status)\n",
         new="    total = status\n",
         why="A step that failed on one node has the exit code of the node that reports last.",
     ),

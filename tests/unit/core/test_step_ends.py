@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from spritz.core.timers import step_key
 from spritz.model.commands.job import RequeueJob, ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
@@ -70,3 +72,62 @@ def test_the_limit_of_a_step_ends_with_the_life_of_its_job(world: World) -> None
     world.ok(RequeueJob(target=JobTarget(job)))
     world.check()
     assert step_key(job, 0) not in world.state.step_deadlines
+
+
+def step_on_two_nodes(world: World, **fields: Any) -> tuple[int, int]:
+    """A batch job on n1 and n2, and its step on both."""
+    job = world.start(world.submit(**fields), "n1", "n2", cpus=2)
+    return job, world.step(job, nodes_min=2, tasks=2).step_id
+
+
+def test_a_step_has_the_highest_status_of_its_nodes(world: World) -> None:
+    """Measured on 22.05.8: a step of which one node was killed by 9 and the other exited with 9 FAILED with 9:0."""
+    for statuses in ((9, 9 << 8), (9 << 8, 9)):
+        job, step = step_on_two_nodes(world)
+        world.finished(job, statuses[0], node="n1", step_id=step, gone=False)
+        outcome = world.finished(job, statuses[1], node="n2", step_id=step, gone=False)
+        (ended,) = [event for event in outcome.events if isinstance(event, StepEnded)]
+        assert (ended.state, ended.exit_status) == (JobState.FAILED, 9 << 8)
+        assert world.job(job).derived_exit_status == 9 << 8
+
+
+def test_a_step_that_ends_after_its_job_counts_for_its_derived_exit_code(world: World) -> None:
+    """Measured on 22.05.8: scontrol has 0:15, sacct 0:0."""
+    job, step = step_on_two_nodes(world)
+    world.cancel(job)
+    assert world.job(job).derived_exit_status == 0
+    for node in ("n1", "n2"):
+        world.finished(job, signal.SIGTERM, node=node, step_id=step, gone=False)
+    assert world.job(job).derived_exit_status == signal.SIGTERM
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_step_whose_last_node_is_lost_ends_as_the_others_said(world: World, requeue: bool) -> None:
+    """Measured on 22.05.8: step FAILED with 7:0, DerivedExitCode 7:0."""
+    job, step = step_on_two_nodes(world, requeue=requeue)
+    world.finished(job, 7 << 8, node="n1", step_id=step, gone=False)
+    told = world.lose("n2").events
+    assert [(one.state, one.exit_status) for one in told if isinstance(one, StepEnded)] == [(JobState.FAILED, 7 << 8)]
+    world.gone(job, "n1")
+    assert world.job(job).state is (JobState.PENDING if requeue else JobState.NODE_FAIL)
+    assert world.job(job).derived_exit_status == 7 << 8
+
+
+def test_a_step_that_ran_out_of_memory_on_one_node_and_lost_the_other_shows_the_former(world: World) -> None:
+    job, step = step_on_two_nodes(world)
+    world.finished(job, signal.SIGKILL, node="n1", step_id=step, gone=False, oom=True)
+    (ended,) = [event for event in world.lose("n2").events if isinstance(event, StepEnded)]
+    assert (ended.state, ended.exit_status, ended.oom) == (JobState.OUT_OF_MEMORY, 125, True)
+    assert world.job(job).derived_exit_status == 125
+
+
+def test_the_derived_exit_code_stays_when_the_job_is_queued_again(world: World) -> None:
+    """Measured on 22.05.8: it is of all lives."""
+    job = world.start(world.submit(), cpus=2)
+    world.finished(job, 5 << 8, step_id=world.step(job).step_id, gone=False)
+    world.finished(job, 3 << 8)
+    world.ok(RequeueJob(target=JobTarget(job)))
+    assert (world.job(job).exit_status, world.job(job).derived_exit_status) == (3 << 8, 5 << 8)
+    world.start(job)
+    world.finished(job)
+    assert (world.job(job).exit_status, world.job(job).derived_exit_status) == (0, 5 << 8)

@@ -495,8 +495,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
             suspended_seconds=0.0,
             time_limit_minutes=spec.time_limit_minutes,
             allocation=job.allocation if job.flags & COMPLETING else None,
-            # The exit status stays until the job starts again.
-            derived_exit_status=0,
+            # The exit status stays until the job starts again, that of its steps for good.
             restart_count=event.restart_count,
             next_step_id=0,
             end_signal_sent=False,

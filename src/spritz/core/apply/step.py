@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.core.exit_status import worse
+from spritz.core.exit_status import OOM_STATUS
 from spritz.model.events import step as events
 from spritz.model.ids import STEP_BATCH, STEP_MAX
 
@@ -45,7 +45,7 @@ def _node_ended(state: State, event: events.StepNodeEnded) -> None:
             step,
             running_nodes=tuple(name for name in step.running_nodes if name != event.node),
             unstarted_nodes=tuple(name for name in step.unstarted_nodes if name != event.node),
-            exit_status=worse(step.exit_status, event.exit_status),
+            exit_status=max(step.exit_status, event.exit_status),
             oom=step.oom or event.oom,
         )
     )
@@ -60,8 +60,12 @@ def _ended(state: State, event: events.StepEnded) -> None:
         if job.state.ended and not job.exit_status:
             # The script of a job that was told to end reports its own exit status.
             state.put_job(replace(job, exit_status=event.exit_status))
-    elif event.step_id <= STEP_MAX and job.state.active:
-        state.put_job(replace(job, derived_exit_status=max(job.derived_exit_status, event.exit_status)))
+    elif event.step_id <= STEP_MAX:
+        # Also if the job ended before its step, or was queued again. Accounting keeps what JobEnded said, as in Slurm.
+        worst = (
+            event.exit_status if event.exit_status == OOM_STATUS else max(job.derived_exit_status, event.exit_status)
+        )
+        state.put_job(replace(job, derived_exit_status=worst))
 
 
 # Any: each function takes its own kind of event.

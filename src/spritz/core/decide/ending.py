@@ -18,6 +18,7 @@ from spritz.core.decide.gang import resume_on
 from spritz.core.decide.script import launch_script
 from spritz.core.decision import DecisionContext
 from spritz.core.eligibility import HELD_REASONS
+from spritz.core.exit_status import OOM_STATUS, exit_code_of
 from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.job import Job, JobSpec
+    from spritz.model.step import Step
 
 _WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 
@@ -226,11 +228,21 @@ def close_steps(context: DecisionContext, job_id: int, life: int, node: str, err
                     job_id=job_id,
                     step_id=step.step_id,
                     node=node,
-                    state=JobState.COMPLETED if step.step_id == STEP_EXTERN else JobState.CANCELLED,
-                    exit_status=step.exit_status,
+                    state=_state_without(step),
+                    exit_status=OOM_STATUS if step.oom else step.exit_status,
+                    oom=step.oom,
                     error=error,
                 )
             )
+
+
+def _state_without(step: Step) -> JobState:
+    """How a step ended whose last node never said: by what its other nodes have said."""
+    if step.step_id == STEP_EXTERN:
+        return JobState.COMPLETED
+    if step.oom:
+        return JobState.OUT_OF_MEMORY
+    return JobState.FAILED if exit_code_of(step.exit_status) else JobState.CANCELLED
 
 
 def life_ended_at(job: Job, kill_wait_seconds: float) -> float:

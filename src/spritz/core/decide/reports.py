@@ -104,7 +104,7 @@ def _end_step_on(context: DecisionContext, step: Step, report: StepFinished) -> 
             )
         )
         return
-    total = worse(step.exit_status, status)
+    total = max(step.exit_status, status)
     oom = step.oom or report.oom
     context.record(
         StepEnded(
