@@ -49,11 +49,15 @@ def record_of(number: int, job: Job, keep: frozenset[str]) -> JobRecord:
     """The record of a whole job."""
     record = JobRecord(number=number, job_id=job.id)
     describe(record, job, keep)
+    # A requeued job still has those of its earlier life; for a preempted one Slurm records no exit status.
+    if job.state is not JobState.PENDING:
+        record.exit_status = 0 if job.state is JobState.PREEMPTED else job.exit_status
+        record.derived_exit_status, record.failed_node = job.derived_exit_status, job.failed_node
     return record
 
 
 def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
-    """Fill in everything that a whole job says."""
+    """Fill in everything that a whole job says, except how it ended: a change since then does not touch that."""
     spec = job.spec
     record.restart_count = job.restart_count
     record.array_job_id = job.array_job_id
@@ -68,9 +72,10 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.qos = text(spec.qos, NAME_LENGTH)
     record.wckey = text(spec.wckey, NAME_LENGTH)
     # While it waits, sacct shows all partitions that it may run in.
-    waiting = job.allocation is None and len(spec.partitions) > 1
+    allocation = None if job.is_between_lives else job.allocation
+    waiting = allocation is None and len(spec.partitions) > 1
     record.partition = text(",".join(spec.partitions) if waiting else job.partition, NAME_LENGTH)
-    record.reservation = text(job.reservation, NAME_LENGTH)
+    record.reservation = text(spec.reservation if job.is_between_lives else job.reservation, NAME_LENGTH)
     record.name = text(spec.name, NAME_LENGTH)
     record.state = job.state.value
     record.flags = job.flags & ~_AT_END
@@ -82,17 +87,12 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.suspended_seconds = job.suspended_seconds
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
-    # A requeued job still has the reason of its earlier life; for a preempted one Slurm records none.
-    if job.state not in (JobState.PENDING, JobState.PREEMPTED):
-        record.exit_status = job.exit_status
-    record.derived_exit_status = job.derived_exit_status
     record.cancelled_by = job.cancelled_by_uid
     asked = job_tres.requested(job)
     record.tres_requested = tres_text((*asked, *licenses.requested(spec.licenses)))
     record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
-    if job.allocation is not None:
-        allocate(record, job.allocation, job.billing, job.licenses)
-    record.failed_node = job.failed_node
+    if allocation is not None:
+        allocate(record, allocation, job.billing, job.licenses)
     record.licenses = text(spec.licenses)
     record.constraints = text(spec.features)
     record.sharing = spec.sharing.value

@@ -472,6 +472,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.spec.batch and not self.het_offset
 
     @property
+    def is_between_lives(self) -> bool:
+        """Whether its allocation is that of its former life, whose nodes are not clear yet."""
+        return bool(self.completing) and self.completing_life != self.restart_count
+
+    @property
     def reservation(self) -> str:
         """The reservation in which it runs, or ran; else those that it names, or ""."""
         return (self.allocation.reservation if self.allocation is not None else "") or self.spec.reservation

@@ -271,7 +271,7 @@ FAULTS = (
         _refresh_components(state, job)
 
 
-def _requeued(
+def _without_former_life(
 """.rstrip(),
         new="""\
     state.put_job(job)
@@ -279,7 +279,7 @@ def _requeued(
         _refresh_components(state, job)
 
 
-def _requeued(
+def _without_former_life(
 """.rstrip(),
         why="Tasks that ended before the last of their array have no deadline for being forgotten: records pile up.",
     ),

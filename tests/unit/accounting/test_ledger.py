@@ -136,6 +136,39 @@ def test_a_life_is_not_suspended_because_the_one_before_it_was() -> None:
     assert [(one.number, one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(1, 120.0, 130.0)]
 
 
+def test_a_life_that_waits_has_nothing_of_the_one_before_it() -> None:
+    """Until its nodes are clear, a job that was queued again still holds the record of its former life."""
+    again = replace(
+        queued().job,
+        restart_count=1,
+        flags=int(JobFlag.COMPLETING),
+        completing=("n1",),
+        allocation=started().allocation,
+        failed_node="n1",
+        exit_status=256,
+        derived_exit_status=512,
+    )
+    for job in (again, replace(again, state=JobState.CANCELLED)):
+        _, changes = told(
+            queued(),
+            started(),
+            ended(JobState.NODE_FAIL, at=130.0, completing=("n1",), failed_node="n1"),
+            jobs.JobRequeued(at=130.0, job_id=5, restart_count=1, eligible_at=130.0, priority=3),
+            jobs.JobUpdated(at=131.0, job=job),
+        )
+        record = changes.jobs[4]
+        assert (record.nodes, record.cpus, record.tres_allocated, record.failed_node) == ("", 0, "", "")
+        assert (record.exit_status, record.derived_exit_status) == (0, 0)
+
+
+def test_a_comment_on_a_job_that_has_ended_does_not_change_how_it_ended() -> None:
+    """Its processes have ended since, which scontrol shows, and sacct does not."""
+    job = replace(queued().job, state=JobState.CANCELLED, exit_status=15, derived_exit_status=15)
+    noted = replace(job, spec=replace(job.spec, admin_comment="x"))
+    _, changes = told(queued(), started(), ended(JobState.CANCELLED), jobs.JobUpdated(at=170.0, job=noted))
+    assert (only(changes).admin_comment, only(changes).exit_status, only(changes).derived_exit_status) == ("x", 0, 0)
+
+
 def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
     _, changes = told(
         queued(),

@@ -97,6 +97,24 @@ def test_the_derived_exit_code_is_the_worst_of_the_steps(world: World) -> None:
     assert (job.state, job.exit_status, job.derived_exit_status) == (JobState.COMPLETED, 0, 5 << 8)
 
 
+def test_a_job_that_waits_again_has_nothing_of_its_former_life_once_its_nodes_are_clear(
+    make_world: Callable[..., World],
+) -> None:
+    """As in Slurm, until then its nodes are told why, and are shown."""
+    homes = tuple(Partition(name=name, nodes=("n1", "n2"), default=name == "first") for name in ("first", "second"))
+    settings = ClusterSettings(licenses=(("fluent", 2),))
+    world = make_world(partitions=homes, settings=settings)
+    job_id = world.submit(partitions=("first", "second"), nodes_min=2, nodes_given=True, licenses="fluent")
+    world.start(job_id, "n1", "n2", partition="second")
+    world.lose("n2")
+    waits = world.job(job_id)
+    assert (waits.failed_node, waits.partition, waits.completing) == ("n2", "second", ("n1",))
+    assert waits.licenses == (("fluent", 1),)
+    world.gone(job_id, "n1")
+    waits = world.job(job_id)
+    assert (waits.failed_node, waits.partition, waits.licenses, waits.allocation) == ("", "first", (), None)
+
+
 def test_finished_jobs_are_forgotten_after_min_job_age(make_world: Callable[..., World]) -> None:
     world = make_world(settings=ClusterSettings(min_job_age_seconds=60))
     job_id = world.submit()

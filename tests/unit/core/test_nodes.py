@@ -13,6 +13,7 @@ from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import RebootNodes, UpdateNode
+from spritz.model.events.job import JobEnded
 from spritz.model.events.step import StepNodeEnded
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
@@ -214,9 +215,9 @@ def test_a_batch_script_that_a_node_forgot_is_lost_and_queues_again(world: World
     job_id = world.submit()
     world.start(job_id, "n1")
     world.started(job_id)
-    world.register("n1")
+    (ended,) = [event for event in world.register("n1").events if isinstance(event, JobEnded)]
     job = world.job(job_id)
-    assert (job.state, job.restart_count, job.failed_node) == (JobState.PENDING, 1, "n1")
+    assert (ended.failed_node, job.state, job.restart_count) == ("n1", JobState.PENDING, 1)
     assert not world.state.uses["n1"].jobs
 
 

@@ -456,15 +456,30 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
     if job.suspended_by:
         job = replace(job, suspended_by="")
-    # The allocation of the earlier life stayed in the record so that its nodes could be returned one by one.
     if job.completing_life != job.restart_count or job.state is JobState.PENDING:
-        # The nodes were those of an earlier life: what waits, or was cancelled while it waited, has none.
-        job = replace(job, allocation=None, flags=int(job.flags & ~_CLEARED_FLAGS))
+        job = _without_former_life(job)
     state.put_job(job)
     if job.array_job_id:
         _refresh_array(state, job)
     if job.het_job_id:
         _refresh_components(state, job)
+
+
+def _without_former_life(job: Job) -> Job:
+    """The job, which waits or was cancelled while it waited, when the nodes of its former life are clear.
+
+    Until then the record describes that life, so that nodes are returned one by one, and their jobs know why.
+    """
+    if job.preempted_at:
+        job = replace(job, preempted_at=0.0)
+    return replace(
+        job,
+        flags=int(job.flags & ~_CLEARED_FLAGS),
+        partition=next(iter(job.spec.partitions), job.partition),
+        allocation=None,
+        licenses=(),
+        failed_node="",
+    )
 
 
 def _requeued(state: State, event: events.JobRequeued) -> None:
@@ -476,33 +491,31 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
     else:
         reborn = []
     spec = replace(job.spec, begin_at=event.begin_at) if event.begin_at else job.spec
-    state.put_job(
-        replace(
-            job,
-            spec=spec,
-            state=JobState.PENDING,
-            flags=int(job.flags | event.flags),
-            reason=event.reason,
-            reason_detail=event.reason_detail,
-            priority=event.priority,
-            hold=event.hold,
-            submitted_at=event.at,
-            eligible_at=event.eligible_at,
-            accrued_at=event.at if state.settings.priority_policy.accrue_always else None,
-            started_at=0.0,
-            ends_at=0.0,
-            ended_at=0.0,
-            suspended_seconds=0.0,
-            time_limit_minutes=spec.time_limit_minutes,
-            allocation=job.allocation if job.flags & COMPLETING else None,
-            # The exit status stays until the job starts again, that of its steps for good.
-            restart_count=event.restart_count,
-            next_step_id=0,
-            end_signal_sent=False,
-            cancelled_by_uid=-1,
-            scheduler="",
-        )
+    job = replace(
+        job,
+        spec=spec,
+        state=JobState.PENDING,
+        flags=int(job.flags | event.flags),
+        reason=event.reason,
+        reason_detail=event.reason_detail,
+        priority=event.priority,
+        hold=event.hold,
+        submitted_at=event.at,
+        eligible_at=event.eligible_at,
+        accrued_at=event.at if state.settings.priority_policy.accrue_always else None,
+        started_at=0.0,
+        ends_at=0.0,
+        ended_at=0.0,
+        suspended_seconds=0.0,
+        time_limit_minutes=spec.time_limit_minutes,
+        # The exit status stays until the job starts again, that of its steps for good.
+        restart_count=event.restart_count,
+        next_step_id=0,
+        end_signal_sent=False,
+        cancelled_by_uid=-1,
+        scheduler="",
     )
+    state.put_job(job if job.flags & COMPLETING else _without_former_life(job))
     for member_id in reborn:
         # The whole array is live again, so none of its records is due to be purged.
         state.put_job(state.jobs[member_id])
