@@ -249,6 +249,33 @@ def test_accounting_is_the_truth(changed: dict[str, Any], text: str) -> None:
     assert one_job(**changed).get("6.accounting", "") == text
 
 
+@pytest.mark.parametrize(
+    ("former", "held", "recorded", "text"),
+    [
+        (256, 256, 256, ""),
+        (256, 256, 0, "job 1 (restart 1) has exit status 0 in accounting, the controller 256"),
+        (0, 15, 15, ""),
+        (0, 15, 0, ""),
+        (0, 15, 9, "job 1 (restart 1) has exit status 9 in accounting, the controller 15"),
+        (0, 0, 256, "job 1 (restart 1) has exit status 256 in accounting, the controller 0"),
+    ],
+)
+def test_a_life_that_never_started_has_the_exit_status_of_the_one_before_it(
+    former: int, held: int, recorded: int, text: str
+) -> None:
+    """That of a script which was told to end may come after its life, or after the next one."""
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 30, exit_code=former >> 8 or 1)
+    day.request("requeue", job, 31)
+    day.queue_again(job, 31, state="FAILED" if former else "CANCELLED")
+    day.rows[0].exit_status = former
+    day.request("cancel", job, 40)
+    day.record(job, state=JobState.CANCELLED, started_at=40.0, ended_at=40.0, exit_status=held)
+    now = replace(row_of(day.jobs[job]), exit_status=recorded)
+    assert day.broken(rows=(*day.rows, now)).get("6.accounting", "") == text
+
+
 def test_a_life_that_accounting_does_not_know_is_reported() -> None:
     day = Day()
     job = day.submit(1)

@@ -52,6 +52,7 @@ def accounts(story: Story) -> Iterator[Violation]:
         yield from _times(story, life, row)
         if job is not None and job.array is None and job.restart_count == life.life:
             yield from _same(story, life, row, job)
+            yield from _exit_status(story, life, row, job, rows.get((life.job_id, life.life - 1)))
 
 
 def _usage(story: Story) -> Iterator[Violation]:
@@ -78,14 +79,9 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
     ended_at = job.ended_at if job.state.ended else 0.0
     # If the clock was set back, accounting's run time is zero and not negative.
     started_at = min(job.started_at, ended_at) if ended_at else job.started_at
-    # Of a job that is ended from outside, Slurm records no exit status, and its processes end later: scontrol has 0:15,
-    # sacct 0:0. Source: recordings of 22.05, tests/conformance/golden/accounts/sacct.txt and golden/site/jobs.txt.
-    # A job whose deadline cannot be met any more has 1:0 in both, one that was ended at it no status.
-    missed = job.state is JobState.DEADLINE and bool(life.runs)
-    exit_status = 0 if job.state in _NO_EXIT_STATUS or missed else job.exit_status
-    for name, held, recorded in (("state", job.state.value, row.state), ("exit status", exit_status, row.exit_status)):
-        if held != recorded:
-            yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
+    if job.state.value != row.state:
+        text = f"has state {row.state} in accounting, the controller {job.state.value}"
+        yield _violation(story, "6.accounting", life, text)
     suspended = job.suspended_seconds if job.state.ended or job.state is JobState.PENDING else row.suspended_seconds
     if abs(suspended - row.suspended_seconds) > _SECOND:
         times = f"{row.suspended_seconds:.3f} s in accounting, {suspended:.3f} s by the controller"
@@ -94,6 +90,24 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
         if abs(at - recorded_at) > _SECOND:
             times = f"{clock(story.virtual_time(recorded_at))}, the controller {clock(story.virtual_time(at))}"
             yield _violation(story, "6.accounting", life, f"has {name} {times} (accounting first)")
+
+
+def _exit_status(story: Story, life: Life, row: JobRecord, job: Job, former: JobRecord | None) -> Iterator[Violation]:
+    """The exit status in the controller's record and accounting's. `former`: accounting's of the life before.
+
+    Of a job that is ended from outside, Slurm records no exit status, and its processes end later: scontrol has 0:15,
+    sacct 0:0. A job whose deadline cannot be met any more has 1:0 in both, one that was ended at it no status.
+    Source: recordings of 22.05, tests/conformance/golden/accounts/sacct.txt and golden/site/jobs.txt.
+    """
+    missed = job.state is JobState.DEADLINE and bool(life.runs)
+    right = {0} if job.state in _NO_EXIT_STATUS or missed else {job.exit_status}
+    if job.state is JobState.CANCELLED and life.life and life.reported is not None and not life.reported.started_at:
+        # It did not start again, so it has the exit status of its former life. If that is not in the record of that
+        # life, it came later: before this life was cancelled, or after.
+        right = {job.exit_status} if former is not None and former.exit_status else {job.exit_status, 0}
+    if row.exit_status not in right:
+        text = f"has exit status {row.exit_status} in accounting, the controller {max(right)}"
+        yield _violation(story, "6.accounting", life, text)
 
 
 def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
