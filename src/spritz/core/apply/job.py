@@ -200,7 +200,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     # Facts about the wait end with it: flags, the expected start, and the preemption that made room.
     if job.flags & _PENDING_FLAGS:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
-    if job.expected_start_at or job.start_by_at:
+    if job.expected_start_at or job.expected_nodes or job.start_by_at:
         job = replace(job, expected_start_at=0.0, expected_nodes=(), start_by_at=0.0)
     if job.preempted_at or job.awaits_victims_since:
         job = replace(job, preempted_at=0.0, awaits_victims_since=0.0)
@@ -368,6 +368,7 @@ def _ended_record(old: Job, event: events.JobEnded) -> Job:
         repeat_kill_at=event.repeat_kill_at,
         dependencies=(),
         expected_start_at=0.0,
+        expected_nodes=(),
         reservation_ends_at=0.0,
     )
     if old.flags & CONFIGURING:

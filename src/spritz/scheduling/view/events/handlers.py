@@ -73,6 +73,7 @@ def _held(projection: Projection, event: job_events.JobHeld) -> None:
     record.held = event.hold is not Hold.NONE
     record.claiming = False
     record.priority = 0
+    record.expected_start_at = 0.0
     if record.pending:
         record.eligible_at = 0.0
     record.accrued_at = record.submitted_at if projection.settings.priority_policy.accrue_always else None
@@ -177,7 +178,10 @@ def _node_failed(projection: Projection, event: job_events.JobNodeFailed) -> Non
 
 
 def _ended(projection: Projection, event: job_events.JobEnded) -> None:
-    running_jobs.end(projection, projection.records[event.job_id], event.completing, event.at)
+    record = projection.records[event.job_id]
+    record.expected_start_at = 0.0
+    record.expected_nodes = ()
+    running_jobs.end(projection, record, event.completing, event.at)
 
 
 def _node_gone(projection: Projection, event: job_events.JobNodeGone) -> None:
