@@ -108,6 +108,9 @@ def test_a_step_is_granted_when_it_fits() -> None:
     small.outcome, small.answered_at, small.answer = Outcome.DONE, 401.0, (1, ["n1"])
     text = day.broken()["6.step"]
     assert text == "a step of job 1 was asked for at 30 with 2 CPUs, which were free at 50, and it waits at 60"
+    day.history.entries.insert(0, Injected(at=40, until=390, kind="partition", target="n2 login"))
+    assert "6.step" not in day.broken()
+    del day.history.entries[0]
     small.answered_at = 51.0
     assert "6.step" not in day.broken()
     small.answered_at, large.outcome = 401.0, Outcome.UNKNOWN
@@ -124,6 +127,9 @@ def test_an_allocation_ends_with_its_clients() -> None:
     assert "6.abandoned" not in day.broken()
     _leave(day, 100, submission)
     assert day.broken()["6.abandoned"].endswith("and its last client was gone at 100")
+    day.history.entries.insert(0, Injected(at=90, until=9900, kind="partition", target="n2 login"))
+    assert "6.abandoned" not in day.broken()
+    del day.history.entries[0]
     _allocated(day, job, state=JobState.CANCELLED, started_at=1, ended_at=112)
     assert "6.abandoned" not in day.broken()
 
@@ -160,3 +166,7 @@ def test_who_waits_for_the_end_hears_of_it() -> None:
     assert "6.answer" not in day.broken()
     waits.answered_at = 300.0
     assert day.broken()["6.answer"] == "job 1 had ended at 100, and who waited for that heard of it at 300"
+    day.history.add(Injected(at=90, until=290, kind="partition", target="n2 n3"))
+    assert "6.answer" in day.broken()
+    day.history.add(Injected(at=90, until=290, kind="partition", target="n2 login"))
+    assert "6.answer" not in day.broken()

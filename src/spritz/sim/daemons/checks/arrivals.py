@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_BATCH, STEP_MAX
-from spritz.sim.daemons.checks.faults import concerns_nodes, due_on, nodes_of
+from spritz.sim.daemons.checks.faults import USERS_HOST, concerns_nodes, due_on, nodes_of
 from spritz.sim.daemons.checks.links import owed_on
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Injected, Left, Outcome, Reading
@@ -188,7 +188,7 @@ def _told_of_end(story: Story, operation: Operation) -> Iterator[Violation]:
         return
     ended_at = max(story.latest(job.ended_at) for job in whole)
     seconds = story.final.rules.order_seconds
-    latest = due_on(story, max(ended_at, operation.called_at), seconds, frozenset())
+    latest = due_on(story, max(ended_at, operation.called_at), seconds, frozenset({USERS_HOST}))
     if operation.answered_at is not None and operation.answered_at > latest:
         text = f"job {operation.job_id} had ended at {clock(ended_at)}, and who waited for that"
         text = f"{text} heard of it at {clock(operation.answered_at)}"
@@ -259,7 +259,7 @@ def _abandoned(story: Story) -> Iterator[Violation]:
         last = max((run.until for run in life.runs if run.began.step_id <= STEP_MAX), default=0.0)
         # Also where a step was to begin, and did not: the controller waits for that node's word, or for its end.
         nodes = nodes_of(life) | frozenset(job.allocation.names if job.allocation is not None else ())
-        latest = due_on(story, max(left, last), seconds, nodes)
+        latest = due_on(story, max(left, last), seconds, nodes | {USERS_HOST})
         ended_at = story.earliest(job.ended_at) if job.state.ended else inf
         if min(ended_at, story.final.read_at) > latest:
             text = f"job {job.id} is there at {clock(latest)}, and its last client was gone at {clock(left)}"

@@ -15,6 +15,7 @@ from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.model.job import Job
 from spritz.sim.daemons.checks.faults import (
+    USERS_HOST,
     concerns,
     due_by,
     may_be_lost,
@@ -302,7 +303,7 @@ def _given_back(story: Story, life: Life) -> Iterator[Violation]:
             yield _violation(story, "3.exit", life, None, text)
     elif finish.outcome is Outcome.UNKNOWN and finish.answer is not None and reported.state == "CANCELLED":
         until = finish.called_at + _PATIENCE_SECONDS
-        if quiet_seconds(story, ("login",), finish.called_at, until) >= _AWAY_SECONDS:
+        if quiet_seconds(story, (USERS_HOST,), finish.called_at, until) >= _AWAY_SECONDS:
             return  # it could reach no controller for as long as it tried
         text = f"{life.label} is CANCELLED, which nobody asked for; {said}, and gave up telling that"
         yield _violation(story, "3.exit", life, None, text)

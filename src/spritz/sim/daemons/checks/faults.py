@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.checks.story import Fault, Life, Story
 
 
+#: The host of users' commands, for what these must hear: a fault may name it beside nodes.
+USERS_HOST = "login"
+
 #: Seconds of faults after which a controller may have given a node up: SlurmdTimeout, from the last sign of life on and
 #: with the time to come back; of the site, and the shortest that administrators set.
 _QUIET_SECONDS, _QUIET_SECONDS_MIN = 100.0, 50.0

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
-from spritz.sim.daemons.checks.faults import due_by
+from spritz.sim.daemons.checks.faults import USERS_HOST, due_on, nodes_of
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Left, Operation, Outcome
 
@@ -47,6 +47,7 @@ def _is_plain(life: Life, requests: list[Operation]) -> bool:
 
 def _granted(story: Story, life: Life, requests: list[Operation], gone: dict[int, float]) -> Iterator[Violation]:
     cpus = len(life.runs[0].began.job_cpus)
+    hosts = nodes_of(life) if life.batch is not None else nodes_of(life) | {USERS_HOST}  # who asks is there
     runs = [run for run in life.runs if run.began.step_id <= STEP_MAX]
     reported = life.reported
     job_ended = story.earliest(reported.ended_at) if reported is not None and reported.ended_at else inf
@@ -55,7 +56,7 @@ def _granted(story: Story, life: Life, requests: list[Operation], gone: dict[int
         until = min(_settled_at(operation, gone), job_ended, story.final.read_at)
         free_at = _free_at(runs, max(settled, operation.called_at), until, cpus - _cpus(operation))
         settled = max(settled, _settled_at(operation, gone))
-        latest = due_by(story, free_at, story.final.rules.order_seconds, life)
+        latest = due_on(story, free_at, story.final.rules.order_seconds, hosts)
         changed = any(change.kind in _CHANGES and change.called_at < latest for change in story.changes(life.subject))
         if until > latest and not changed and operation.outcome is not Outcome.REFUSED:
             asked = f"a step of {life.label} was asked for at {clock(operation.called_at)} with {_cpus(operation)} CPUs"
