@@ -9,16 +9,21 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import process_time
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from spritz.model.accounting import JobRecord, JobWithSteps
+from spritz.model.usage import HolderUsage
 from spritz.sim.daemons import history
 from spritz.sim.daemons.accounting import policy
 from spritz.sim.daemons.campaign import plan_of
+from spritz.sim.daemons.checks import Story
 from spritz.sim.daemons.checks.final import Limit
 from spritz.sim.daemons.history import Began, Ended, Operation
 from spritz.sim.daemons.machine import USERS
@@ -26,6 +31,7 @@ from spritz.sim.daemons.plan import MIXED, Action, Scale, scale_of
 from spritz.sim.daemons.workload import NewJob, cpus_of, script_of
 from spritz.sim.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
+from tests.simulation.daemons.day import Day
 
 T = TypeVar("T")
 
@@ -214,6 +220,37 @@ def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
     outcome = simulated(disturbed, 25, (*faults.KINDS, "slurmctld killed"), seed=seed)
     assert not [*outcome.differences, *outcome.usage, *outcome.runs], outcome.story
     assert not outcome.unhandled, outcome.story
+
+
+def test_a_suspension_outside_of_its_jobs_times_has_a_clock_that_was_set() -> None:
+    """It was suspended while the clock was two hours behind."""
+    from spritz.sim.daemons.accounting import records
+
+    job = JobRecord(
+        number=1,
+        job_id=1,
+        account="physics",
+        user="alice",
+        cpus=2,
+        started_at=100.0,
+        ended_at=1100.0,
+        suspended_seconds=300.0,
+    )
+    used = HolderUsage(cluster="sim", account="physics", user="alice", tres="cpu", seconds=2000)
+    history = Day()
+
+    def differences(*clocks: tuple[float, float, float], seconds: int = 2000) -> list[str]:
+        story = Story(history.history.entries, history.final(clocks=clocks))
+        holders = [replace(used, seconds=seconds)]
+        return records.usage_differences([JobWithSteps(job=job)], holders, 0, 3600, set_by=story.set_by)
+
+    text = "user alice of account physics: sreport has 2000 CPU seconds, the jobs have 1400"
+    assert differences((0.0, inf, 0.0)) == [text]
+    assert differences((0.0, 1500.0, 0.0), (1500.0, 1600.0, -7200.0), (1600.0, inf, 0.0)) == [text]
+    assert differences((0.0, 400.0, 0.0), (400.0, 410.0, -20.0), (410.0, inf, 0.0)) == [text]
+    set_back = (0.0, 400.0, 0.0), (400.0, 900.0, -7200.0), (900.0, inf, 0.0)
+    assert not differences(*set_back)
+    assert differences(*set_back, seconds=1300)
 
 
 @pytest.mark.slow

@@ -35,13 +35,14 @@ def judge(site: Site) -> list[Violation]:
         inside = unit.process.inside if unit.process is not None and unit.is_running else None
         if inside is not None:
             inside.compare()
-    for name, count in reached(Story(site.history.entries, state)).items():
+    story = Story(site.history.entries, state)
+    for name, count in reached(story).items():
         site.world.counts[f"limit {name}"] = count
     found = [(violation.rule, violation.at - EPOCH, violation.text) for violation in check(site.history, state)]
     if any(isinstance(entry, Injected) and entry.kind in RESTORED for entry in site.history.entries):
         found = [violation for violation in found if violation[0] in _AFTER_LOSS]
     elif site.accounting is not None:
-        found += judge_accounting(site, site.accounting)
+        found += judge_accounting(site, site.accounting, story)
     return found + list(_standbys(site))
 
 
@@ -70,7 +71,7 @@ _HOUR = 3600
 _ANSWER_SECONDS = 120.0
 
 
-def judge_accounting(site: Site, accounting: Accounting) -> list[Violation]:
+def judge_accounting(site: Site, accounting: Accounting, story: Story) -> list[Violation]:
     """What the history cannot show: the tables are what the journal says, and sreport adds up what sacct lists."""
     world, host = site.world, site.controllers[0]
     # An hour is over when it is by slurmdbd's clock, which may have been set back for good.
@@ -85,6 +86,6 @@ def judge_accounting(site: Site, accounting: Accounting) -> list[Violation]:
     found = [("6.accounting: tables are what the journal says", line) for line in rows or ()]
     reserved = any(isinstance(entry, Operation) and entry.kind == "reserve" for entry in site.history.entries)
     for hour, used in zip(hours, holders, strict=True):
-        usage = records.usage_differences(jobs, used, *hour, has_reservations=reserved)
+        usage = records.usage_differences(jobs, used, *hour, has_reservations=reserved, set_by=story.set_by)
         found += [("6.accounting: usage", f"hour from {hour[0] - EPOCH:g} s on: {line}") for line in usage]
     return [(rule, world.now - EPOCH, line) for rule, line in found]

@@ -8,7 +8,8 @@ sacct. And the jobs must have run as long as nodes saw them run: the only source
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -101,20 +102,26 @@ def usage_differences(
     ends_at: int,
     *,
     has_reservations: bool = False,
+    set_by: Callable[[float, float], float] = lambda started_at, ended_at: 0.0,
 ) -> list[str]:
     """Whether sreport's CPU seconds of each user of an account, between two full hours, are those of sacct's jobs.
 
     A suspended job uses nothing meanwhile; a second of it may be counted in another hour. `has_reservations`: sreport
-    may have more, since who reserves nodes is charged for those that no job uses.
+    may have more, since who reserves nodes is charged for those that no job uses. `set_by`: by how
+    many seconds clocks were set between these times. Where that was while a job ran, a suspension may be recorded
+    outside of the job's own times, and then takes nothing from its usage, as in Slurm.
     """
     wanted: dict[tuple[str, str], int] = defaultdict(int)
     slack: dict[tuple[str, str], int] = defaultdict(int)
+    #: by how much sreport may have more
+    more: dict[tuple[str, str], float] = defaultdict(lambda: inf if has_reservations else 0.0)
     for job in (row.job for row in jobs if row.job.started_at):
         end = min(int(job.ended_at) or ends_at, ends_at)
         seconds = max(0, end - max(int(job.started_at), starts_at))
         key = job.account, job.user
         if job.suspended_seconds or job.suspended_at:
             slack[key] += job.cpus * (seconds if job.started_at < starts_at or end == ends_at else 2)
+            more[key] += job.cpus * set_by(job.started_at, job.ended_at)
         wanted[key] += job.cpus * max(0, seconds - int(job.suspended_seconds))
     found: dict[tuple[str, str], int] = defaultdict(int)
     for row in holders:
@@ -123,7 +130,7 @@ def usage_differences(
     return [
         f"user {key[1]} of account {key[0]}: sreport has {found[key]} CPU seconds, the jobs have {wanted[key]}"
         for key in sorted({*wanted, *found})
-        if wanted[key] - found[key] > slack[key] or (found[key] - wanted[key] > slack[key] and not has_reservations)
+        if not -slack[key] <= found[key] - wanted[key] <= slack[key] + more[key]
     ]
 
 

@@ -211,6 +211,15 @@ class Story:
         """The last moment at which a controller's clock showed `at`."""
         return max(self._shown(at), default=at + self.final.clock_error_seconds)
 
+    def set_by(self, started_at: float, ended_at: float) -> float:
+        """By how many seconds clocks of controllers were set, or differed, while a job ran with these times in its
+        record (0.0: it has not ended).
+        """
+        since = self.earliest(self.virtual_time(started_at))
+        until = self.latest(self.virtual_time(ended_at)) if ended_at else inf
+        ahead = [ahead for begin, end, ahead in self.final.clocks if begin <= until and end >= since]
+        return max(ahead, default=0.0) - min(ahead, default=0.0)
+
     def _shown(self, at: float) -> Iterator[float]:
         for since, until, ahead in self.final.clocks:
             if since - _INSTANT <= at - ahead <= until + _INSTANT:
