@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from spritz.stepd import processes, protocol
 from spritz.stepd.below import Below
-from spritz.stepd.clients import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect
+from spritz.stepd.clients import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect, is_led
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.start import AsUser
@@ -76,11 +76,12 @@ class ClientGroup:
         spec = self._spec
         if spec.io_children:
             self._listen()
-        if spec.io_parent:
+        # Daemons on the way may be starting again.
+        if spec.io_parent or (spec.io_numbered and is_led(spec.io_address)):
             self._uplink().begin()
         else:
-            link = self._connect(spec.io_address, spec.io_key, primary=True)
-            if self._below is not None and isinstance(link, ClientLink):
+            self._connect(spec.io_address, spec.io_key, primary=True)
+            if self._below is not None:
                 self._below.way(True)
 
     def attach(self, address: str, key: str) -> None:
@@ -182,16 +183,12 @@ class ClientGroup:
         self._links.append(link)
         return link
 
-    def _connect(self, address: str, key: str, *, primary: bool) -> AnyLink:
+    def _connect(self, address: str, key: str, *, primary: bool) -> ClientLink:
         # Waiting for a client blocks everything else: a client that attaches to running tasks must be there.
         patience = CONNECT_SECONDS if primary else 0.1
         # Connect as the user: the address comes from the user, and must not be opened with root's rights.
         with AsUser(self._spec.identity):
-            connection, led = connect(address, self._spec.identity.uid, self._spec.relay_uid, patience)
-        if primary and led and self._spec.io_numbered:
-            uplink = self._uplink()
-            uplink.begin(connection)
-            return uplink
+            connection = connect(address, self._spec.identity.uid, self._spec.relay_uid, patience)
         link = ClientLink(
             self._reactor,
             connection,

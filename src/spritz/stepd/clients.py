@@ -32,11 +32,9 @@ class ClientUnreachable(Exception):
     """The client does not listen, or another user does."""
 
 
-def connect(
-    address: str, uid: int, relay_uid: int, patience_seconds: float = CONNECT_SECONDS
-) -> tuple[socket.socket, bool]:
-    """A connected socket, retried for `patience_seconds`, and whether daemons lead it to another machine. The kernel
-    must report that the listener runs as `uid` or root, or a daemon as `relay_uid`.
+def connect(address: str, uid: int, relay_uid: int, patience_seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """A connected socket, retried for `patience_seconds`. The kernel must report that the listener runs as `uid` or
+    root, or a daemon that leads to another machine as `relay_uid`.
 
     Raises ClientUnreachable.
     """
@@ -65,7 +63,13 @@ def connect(
         connection.close()
         raise ClientUnreachable(f"connect io: {address} belongs to another user")
     connection.setblocking(False)
-    return connection, bool(before)
+    return connection
+
+
+def is_led(address: str) -> bool:
+    """Whether the client at this address is on another machine, to which daemons lead."""
+    there = protocol.elsewhere(address)
+    return there is not None and is_elsewhere(there[0])
 
 
 def is_elsewhere(host: str) -> bool:

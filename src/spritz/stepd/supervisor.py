@@ -117,6 +117,8 @@ class Supervisor:
         self._kill_timer: Timer | None = None
         self._end_told = False
         self._ended_early = False
+        #: orders for tasks that came while the client was awaited; None: it is not
+        self._early: list[control.Order] | None = None
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._sample_intervals = sample_intervals(spec.sample_seconds)
@@ -151,6 +153,9 @@ class Supervisor:
             # A shortage on the machine is not the job's fault; the job may be retried elsewhere.
             of_node = error.errno in SCARCE or error.errno in UNWRITABLE
             self._refuse(f"{error.strerror or error}", "node" if of_node else "exec")
+        early, self._early = self._early, None
+        for order in early or ():
+            self._order(order)
         self._step_on()
         self._reactor.run()
         return self._close()
@@ -187,9 +192,12 @@ class Supervisor:
                 )
 
     def _await_client(self) -> None:
-        """Where the client is behind others: what it does not know of must not run. Raises ClientUnreachable."""
+        """Where the client is behind others: what it does not know of must not run. Orders are read meanwhile. Raises
+        ClientUnreachable.
+        """
         if not self._clients.awaits_client:
             return
+        self._early = []
         self._clients.on_client = self._reactor.stop
         self._reactor.run()
         self._clients.on_client = lambda: None
@@ -270,14 +278,16 @@ class Supervisor:
     # Orders
 
     def _order(self, order: control.Order) -> None:
-        if isinstance(order, control.Signal):
+        if self._early is not None and not isinstance(order, control.Terminate | control.Measure):
+            self._early.append(order)
+        elif isinstance(order, control.Signal):
             first = self._group.tasks[0]
             if not order.first_only:
                 processes.send(processes.descendants(os.getpid()), order.number)
             elif first.running:
                 processes.send([first.pid], order.number)
         elif isinstance(order, control.Terminate):
-            if not self._started_at and self._clients.awaits_client:
+            if self._early is not None:
                 self._ended_early = True
                 self._reactor.stop()
             # One line per step, not per node: the first node writes it, as in Slurm. The first may be a node that has

@@ -88,12 +88,9 @@ class Uplink:
         """Bytes that the client has not acknowledged."""
         return max(self._kept.bytes, self._link.queued_bytes if self._link is not None else 0)
 
-    def begin(self, connection: socket.socket | None = None) -> None:
-        """Connect, if there is no connection yet."""
-        if connection is not None:
-            self._connected(connection)
-        else:
-            self._try()
+    def begin(self) -> None:
+        """Connect; where that takes a while, when the reactor runs."""
+        self._try()
 
     def send(self, frames: bytes) -> None:
         """Send, and repeat on later connections until the client has acknowledged the frames."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spritz.stepd import control, protocol, spec
 
-from .conftest import Client, Running, TaskSpec, Zygote
+from .conftest import PATIENCE_SECONDS, Client, Running, TaskSpec, Zygote, wait_until
 
 
 def step(zygote: Zygote, client: Client, command: str, tasks: int = 1, **fields: Any) -> Running:
@@ -157,6 +160,77 @@ def test_a_client_that_is_not_there_is_an_error_and_nothing_runs(zygote: Zygote,
     assert result.error_kind == "io"
     assert "Connection refused" in result.error
     assert not (zygote.spool.parent / "ran").exists()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[socket.socket]:
+    """What leads to other machines: bound, and not listening yet, as while it is started again."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"\0spritz-test-{os.getpid()}-{tmp_path.name}-daemon")
+        made.settimeout(PATIENCE_SECONDS)
+        yield made
+
+
+def far_step(zygote: Zygote, daemon: socket.socket, command: str) -> Running:
+    """A step of one task whose client is on another machine."""
+    name = daemon.getsockname()[1:].decode()
+    task = TaskSpec(0, ("sh", "-c", command), (), (), spec.NOTHING, spec.CLIENT, spec.CLIENT)
+    address = f"at:elsewhere:@{name}:unix:@spritz-test-no-such-client"
+    running = zygote.launch(tasks=(task,), io_address=address, io_key="secret", io_numbered=True)
+    running.order(control.Measure())
+    measured = running.report()  # so it has not given up, and reads orders
+    assert isinstance(measured, control.Measured)
+    assert not measured.pids
+    return running
+
+
+def led(daemon: socket.socket) -> socket.socket:
+    """The connection of a supervisor that asks to be led to its client."""
+    daemon.listen()
+    connection, _ = daemon.accept()
+    connection.settimeout(PATIENCE_SECONDS)
+    size = int.from_bytes(connection.recv(2), "big")
+    assert b"spritz-test-no-such-client" in connection.recv(size)
+    return connection
+
+
+def say_absent(daemon: socket.socket) -> None:
+    """Lead a supervisor to the other machine, where its client is gone."""
+    with led(daemon) as connection:
+        connection.sendall(protocol.ABSENT)
+
+
+def test_a_step_begins_when_the_daemon_that_leads_to_its_client_is_back(zygote: Zygote, daemon: socket.socket) -> None:
+    """Orders that come before are for its tasks: one that is suspended until then stands still."""
+    running = far_step(zygote, daemon, "exec sleep 1000")
+    running.order(control.Suspend(False, 0.0))
+    with led(daemon) as connection:
+        connection.sendall(protocol.REACHED)
+        connection.recv(65536)  # HELLO
+        connection.sendall(protocol.frame(protocol.TAKEN, protocol.ALL_TASKS, protocol.pack_count(0)))
+        (pid,) = running.started().pids
+        wait_until(lambda: " T " in Path(f"/proc/{pid}/stat").read_text(), "the task is stopped")
+        running.order(control.Terminate("", 0.0))
+        assert running.result().tasks[0].status == signal.SIGKILL
+    say_absent(daemon)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_step_without_its_far_client_is_an_error_at_once_or_when_it_is_ended(
+    zygote: Zygote, daemon: socket.socket, answers: bool
+) -> None:
+    running = far_step(zygote, daemon, "touch ran")
+    if answers:
+        say_absent(daemon)
+    else:
+        running.order(control.Terminate("", 0.0))
+    result = running.result()
+    assert (result.launch_failed, result.error_kind) == (False, "io")
+    text = "connect io: the client has gone" if answers else "the step was ended before its client was reached"
+    assert result.error == text
+    assert not (zygote.spool.parent / "ran").exists()
+    if not answers:
+        say_absent(daemon)
 
 
 def test_a_task_with_a_terminal_sees_its_size_and_ctrl_c(zygote: Zygote, client: Client) -> None:
