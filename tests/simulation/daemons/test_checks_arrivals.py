@@ -96,6 +96,18 @@ def test_a_step_begins_on_each_of_its_nodes() -> None:
     assert "6.begun" not in day.broken()
 
 
+def test_a_step_begins_where_its_srun_can_be_reached() -> None:
+    day = Day()
+    job = day.submit(0, kind="allocate", batch=False)
+    _asks(day, job, 10, answer=(0, ["n1"]), tasks=1)
+    _allocated(day, job, state=JobState.RUNNING, started_at=1)
+    day.history.entries.insert(0, Injected(at=9, until=300, kind="partition", target="n2 n3"))
+    assert "6.begun" in day.broken()
+    day.history.entries.insert(0, Injected(at=9, until=300, kind="partition", target="n2 login"))
+    assert "had not begun on n1 at 490" in day.broken()["6.begun"]
+    assert "6.begun" not in day.broken(at=480)
+
+
 def test_a_step_is_granted_when_it_fits() -> None:
     day = Day()
     job = day.submit(0, kind="allocate", batch=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from spritz.sim.daemons.history import Began, Ended, Operation, Outcome, Reading
+from spritz.sim.daemons.history import Began, Ended, Injected, Operation, Outcome, Reading
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, run
 from spritz.sim.daemons.wanted import Change, Wanted
@@ -136,6 +137,31 @@ def test_srun_holds_its_allocation_for_one_step() -> None:
     (ended,) = entries(result, Ended, job_id=1)
     assert ended.exit_code == 2
     assert operations(result, "finish")[0].answered_at - ended.at < 0.1, "its supervisors told srun"
+
+
+def test_srun_ends_a_step_of_which_a_part_could_not_begin() -> None:
+    """It asks the controller when a supervisor does not connect, and hears that its node has failed."""
+    step = NewStep(seconds=50.0, nodes=2, tasks=2)
+    result = told(
+        ask(4, "supervisor lost at a point", "cluster", seconds=60.0, draw=0, point="begun"),
+        allocation(5, "srun", "a", step, nodes_min=2, tasks=2),
+    )
+    (began,), (ended,) = entries(result, Began, step_id=0), entries(result, Ended, step_id=0)
+    assert ended.signal == signal.SIGTERM
+    assert ended.at - began.at < 5.0
+    assert outcomes(result, "end_step", "finish") == [("end_step", 1, DONE), ("finish", 1, DONE)]
+
+
+def test_a_step_begins_when_its_srun_can_be_reached_again() -> None:
+    """Its node is cut off for three seconds as it begins, and slurmd is killed."""
+    result = told(
+        ask(4, "slurmd lost at a point", "cluster", seconds=60.0, draw=0, point="begun", cut=True),
+        allocation(5, "srun", "a", NewStep(seconds=3.0, exit_status=2)),
+    )
+    (began,) = entries(result, Began, step_id=0)
+    (fault,) = entries(result, Injected)
+    assert fault.until <= began.at < fault.until + 1.0
+    assert operations(result, "finish")[0].wanted == 2 << 8
 
 
 def test_a_signal_ends_the_wait_for_an_allocation() -> None:

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: Seconds of silence after which srun asks whether its step still runs.
+#: Seconds of silence after which srun asks whether its step still runs; where supervisors are missing: at first, and at
+#: most, as `cli.launch.run`.
 _ASK_SECONDS = 5.0
+_SOON_SECONDS, _SOON_SECONDS_MAX = 0.5, 10.0
 #: As salloc's and srun's, when the connection that holds the job cannot be made again.
 _HOLD_AGAIN_SECONDS = 1.0
 
@@ -190,6 +192,8 @@ class Session:
         #: tasks of the step, and whether all are known to have ended
         self._tasks = 0
         self._all_ended = False
+        #: a part of the step could not begin, or its supervisor died
+        self._failed = False
         #: the user pressed Ctrl-C, or the job ended meanwhile
         self.aborted = False
         self.revoked = False
@@ -256,6 +260,7 @@ class Session:
         process = self.command.process
         self.client = StepClient(process, f"unix:@spritz-{process.pid}-{key[:16]}")
         self.client.on_ended.append(lambda *_: blocking.interrupt(process, self._heard))
+        self.client.on_lost = lambda: blocking.interrupt(process, self.reactor.stop)
         return StepSpec(
             name="sim",
             nodes_min=wanted.nodes,
@@ -282,32 +287,46 @@ class Session:
             self.reactor.stop()
 
     def await_step(self, step: Step, wanted: NewStep) -> int:
-        """Its exit status, when the step has ended everywhere; a signal ends it."""
+        """Its exit status, when the step has ended everywhere. A signal ends it, and so does one node's failure."""
+        assert self.client is not None, "it has created the step"
         self._tasks = step.tasks
         self._heard()
-        if not self._all_ended:
-            self.pause(wanted.seconds + _ASK_SECONDS)
-        errors: dict[tuple[int, str], str] = {}
-        is_told = False
+        asks_at, soon, is_told = self.world.now + wanted.seconds + _ASK_SECONDS, _SOON_SECONDS, False
         while not (self.revoked or self._all_ended):
-            if self.aborted and not is_told:
+            if (self.aborted or self._failed) and not is_told:
                 is_told = True
-                self._end(step)
-            running = running_on(self.controller, (step,), errors)
-            if running is not None and not running:
-                break
-            self.reactor.after(_ASK_SECONDS, self.reactor.stop)
+                self._end(step, signal.SIGKILL if self.aborted else 0)
+            missing = self.client.missing(step.node_names)
+            timer = self.reactor.after(soon if missing else asks_at - self.world.now, self.reactor.stop)
             self.reactor.run()
+            timer.cancel()
+            if self.world.now >= asks_at or missing & self.client.missing(step.node_names):
+                if not self._runs(step):
+                    break
+                asks_at, soon = self.world.now + _ASK_SECONDS, min(2 * soon, _SOON_SECONDS_MAX)
+            elif not missing:
+                soon = _SOON_SECONDS
         return self._exit_status()
 
-    def _exit_status(self) -> int:
-        """As a shell sees it: 1 if nothing was heard of the tasks."""
-        statuses = self.client.ended.values() if self.client is not None else ()
-        return max((128 + (status & 127) if status & 127 else status >> 8 for status in statuses), default=1)
+    def _runs(self, step: Step) -> bool:
+        """Ask the controller whether the step still runs somewhere. Notes if a node has left it without a word."""
+        assert self.client is not None, "it has created the step"
+        running = running_on(self.controller, (step,), {})
+        if running is None:
+            return True
+        here = {node for _, node in running}
+        self._failed = self._failed or bool(self.client.missing(step.node_names) - here)
+        return bool(here)
 
-    def _end(self, step: Step) -> None:
+    def _exit_status(self) -> int:
+        """As a shell sees it: 1 at least if nothing was heard of some tasks."""
+        statuses = self.client.ended.values() if self.client is not None else ()
+        codes = [128 + (status & 127) if status & 127 else status >> 8 for status in statuses]
+        return max(codes if self._all_ended else [1, *codes])
+
+    def _end(self, step: Step, number: int) -> None:
         try:
-            request = SignalStep(job_id=step.job_id, step_id=step.step_id, signal=signal.SIGKILL, terminate=True)
+            request = SignalStep(job_id=step.job_id, step_id=step.step_id, signal=number, terminate=True)
             self.controller.call(request, Done)
         except ClientError:
             return  # it is ending already, or the controller does not answer: it is asked again

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.reports import StepFinished, TaskEnd, Usage
@@ -28,6 +29,7 @@ from spritz.sim.daemons.work import StepRun, Task, behaviour_of
 from spritz.sim.daemons.world import Process
 from spritz.stepd import control, record
 from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR
+from spritz.stepd.uplink import BROKEN_SECONDS
 
 __all__ = ["SimulatedSupervisor", "SimulatedZygote", "StepClient", "connect"]
 
@@ -46,8 +48,12 @@ _ACKNOWLEDGE_SECONDS = 1.0
 _SYNC_AGAIN_SECONDS = 5.0
 _KILL_AGAIN_SECONDS = 0.2
 
-#: As the real supervisor has it: wait status of tasks whose client could not be reached.
+#: As the real supervisor has it: wait status of tasks whose client could not be reached; seconds between attempts.
 _STATUS_IO_ERROR = 53
+_REACH_SECONDS = 0.25
+
+#: Orders that do not wait for tasks to start.
+_READ_EARLY = control.Terminate | control.Measure
 
 #: Where a supervisor may die (`NodeMachine.on_point`): it has taken the step over, its tasks run and nobody knows it,
 #: its result is in the spool, unless the disk refused it, and nobody knows that.
@@ -113,7 +119,7 @@ class SimulatedSupervisor:
         self._waiting: list[LocalSocket] = []
         self._decoder, self._decoded = control.OrderDecoder(), connection
         self._outgoing = b""
-        #: orders that came with Begin: for the step that this begins
+        #: orders for tasks that have not started: some come with Begin
         self._early: list[control.Order] = []
         self._steps = 0
         #: its other name for the socket, outside of steps
@@ -139,9 +145,17 @@ class SimulatedSupervisor:
         self._killing_since = 0.0
         self._error = self._error_kind = ""
         self._begun = False
-        #: whether its tasks run, or have run, or could not be started: only then it reads orders
-        self._has_started = False
+        #: whether it reads orders: its tasks run, or have run, or could not be started, or wait for the client
+        self._reads_orders = False
         self._client: StepClient | None = None
+        #: until when it tries to reach the client; inf: it has, or has given up
+        self._reaches_until = inf
+
+    @property
+    def node(self) -> str:
+        """The node of its step."""
+        assert self.spec is not None, "it has a step"
+        return self.spec.node
 
     @property
     def runs_step(self) -> bool:
@@ -169,6 +183,8 @@ class SimulatedSupervisor:
 
     def _ended(self, silently: bool) -> None:
         self.machine.supervisors.remove(self)
+        if self._client is not None:
+            self._client.lose(self, self.node)
         if self.step is not None:
             self.step.adopted_by = self.zygote if self.zygote in self.machine.zygotes else 0
             if self.step.end is not None and not silently and not self._is_end_known:
@@ -263,33 +279,56 @@ class SimulatedSupervisor:
 
     def _start(self) -> None:
         assert self.spec is not None, "it has begun"
-        assert self._record is not None, "it has begun"
-        step = self.step = StepRun(self.machine, self, self.spec, self.directory)
-        client = self.machine.world.step_clients.get(self.spec.io_address) if self.spec.io_address else None
-        if client is not None and not client.join(self):
-            self._refuse(self.spec)
+        self.step = StepRun(self.machine, self, self.spec, self.directory)
+        self._client = self.machine.world.step_clients.get(self.spec.io_address) if self.spec.io_address else None
+        self._reaches_until = self.process.loop.time() + BROKEN_SECONDS
+        self._reach()
+
+    def _reach(self) -> None:
+        """Connect to the client, and start the tasks. A machine that cannot be reached is tried again for a while."""
+        client, late = self._client, self.process.loop.time() >= self._reaches_until
+        if self._reaches_until == inf:
+            return  # it was ended meanwhile
+        if client is None or client.join(self):
+            self._start_tasks()
+        elif late or not client.is_cut(self):
+            self._refuse("connect io: the client has gone")
         else:
-            self._client = client
-            step.begin()
-            pids = tuple(task.pid for task in step.tasks)
-            self._record.append(record.processes_entry((self.process.pid, *pids)))
-            self._started = control.Started(self.process.host.wall(), pids)
-            if self._is_lost_at("started"):
-                return
-        self._has_started = True
-        waiting, self._waiting = self._waiting, []
-        self._take(self._first)
-        for connection in waiting:
-            self._take(connection)
+            self._after(_REACH_SECONDS, self._reach)
+            self._read_orders()
+
+    def _start_tasks(self) -> None:
+        assert self.step is not None, "it has begun"
+        assert self._record is not None, "it has begun"
+        self._reaches_until = inf
+        self.step.begin()
+        pids = tuple(task.pid for task in self.step.tasks)
+        self._record.append(record.processes_entry((self.process.pid, *pids)))
+        self._started = control.Started(self.process.host.wall(), pids)
+        if self._is_lost_at("started"):
+            return
+        if self._reads_orders:
+            self._send(self._started)
+        self._read_orders()
+
+    def _refuse(self, error: str) -> None:
+        """The client was not reached: nothing is started."""
+        assert self.spec is not None, "it has begun"
+        self._reaches_until = inf
+        self._error, self._error_kind = error, "io"
+        self._statuses = {task.task_id: _STATUS_IO_ERROR for task in self.spec.tasks}
+        self._after(self.machine.random.uniform(*_END_SECONDS), self._conclude)
+        self._read_orders()
+
+    def _read_orders(self) -> None:
+        if not self._reads_orders:
+            self._reads_orders = True
+            waiting, self._waiting = self._waiting, []
+            for connection in (self._first, *waiting):
+                self._take(connection)
         early, self._early = self._early, []
         for order in early:
             self._order(order)
-
-    def _refuse(self, spec: SupervisorSpec) -> None:
-        """The client cannot be reached: nothing is started."""
-        self._error, self._error_kind = "connect io: the client has gone", "io"
-        self._statuses = {task.task_id: _STATUS_IO_ERROR for task in spec.tasks}
-        self._after(self.machine.random.uniform(*_END_SECONDS), self._conclude)
 
     def client_gone(self, client: StepClient) -> None:
         """srun died: its step dies with it."""
@@ -301,14 +340,14 @@ class SimulatedSupervisor:
     def accept(self, daemon: Process) -> LocalSocket:
         """A daemon connects to its socket. In the daemon's turn; returns the daemon's end."""
         theirs, ours = pair(daemon, self.process)
-        if not self._has_started:
+        if not self._reads_orders:
             self._waiting.append(ours)
         else:
             self.process.loop.arrive(self._accepted, ours)
         return theirs
 
     def _accepted(self, connection: LocalSocket) -> None:
-        if not self._has_started:
+        if not self._reads_orders:
             self._waiting.append(connection)
         else:
             self._take(connection)
@@ -364,10 +403,12 @@ class SimulatedSupervisor:
         if isinstance(order, control.Begin):
             if self._is_idle:
                 self._begin_next(order.directory)
-        elif step is None:
+        elif step is None or (self._reaches_until < inf and not isinstance(order, _READ_EARLY)):
             self._early.append(order)
         elif isinstance(order, control.Signal):
             step.signal(order.number, first_only=order.first_only)
+        elif isinstance(order, control.Terminate) and self._reaches_until < inf:
+            self._refuse("the step was ended before its client was reached")
         elif isinstance(order, control.Terminate):
             self._terminate(order.kill_wait_seconds)
         elif isinstance(order, control.Suspend):

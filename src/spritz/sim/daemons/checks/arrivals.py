@@ -100,6 +100,7 @@ def _step_began(story: Story, job_id: int, operation: Operation) -> Iterator[Vio
     if not missing or len(lives) != 1:
         return
     latest = min(owed_on(story, at, story.final.rules.order_seconds, node) for node in missing)
+    latest = _reached(story, lives[0], at, latest)
     if latest > story.final.read_at:
         return
     if any(change.called_at <= latest and change.kind in _ENDS for change in story.changes(lives[0].subject)):
@@ -111,6 +112,17 @@ def _step_began(story: Story, job_id: int, operation: Operation) -> Iterator[Vio
     if min(ended, job_ended, gone) > latest:
         text = f"step {job_id}.{step_id} was granted at {clock(at)}, and had not begun on {','.join(missing)}"
         yield Violation(rule="6.begun", at=latest, text=f"{text} at {clock(latest)}", entries=(operation,))
+
+
+def _reached(story: Story, life: Life, at: float, latest: float) -> float:
+    """When what must have happened by `latest` has, if it needs the host of the job's srun: a step begins when its
+    supervisors have reached that, or srun hears that they gave up.
+    """
+    rules, host = story.final.rules, life.batch.began.node if life.batch is not None else USERS_HOST
+    for fault in story.faults:
+        if fault.delays and host in fault.named and fault.since <= latest and fault.until >= at:
+            latest = max(latest, fault.until + rules.recovery_seconds + rules.order_seconds)
+    return latest
 
 
 _ENDS = frozenset({"cancel", "requeue", "suspend", "signal", "end_step", "finish"})
