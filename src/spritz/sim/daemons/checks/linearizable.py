@@ -169,7 +169,7 @@ def _script_done_at(story: Story, subject: Subject, number: int) -> float:
     owner = (subject[0], 0) if submission.wanted.het_size else subject
     scripts = [life.batch for life in story.lives_of(owner) if life.life == number]
     ended = [script.ended for script in scripts if script is not None and script.ended is not None]
-    return min((end.at for end in ended if not end.exit_code | end.signal), default=inf)
+    return min((end.at for end in ended if not end.status), default=inf)
 
 
 # -- what users and nodes did, as actions of the search
