@@ -169,6 +169,16 @@ def test_fields_of_an_update_are_read_back() -> None:
         assert (order(day) == "") is right
 
 
+def test_top_changes_the_nice_value_of_an_update_before_it() -> None:
+    for at, right in ((2.5, True), (1, False)):
+        day = Day()
+        job, other = day.submit(0.1, begin_at=20_000.0), day.submit(0.2, begin_at=20_000.0)
+        day.request("top", other, at)
+        day.request("update", job, 2, fields={"nice": 0})
+        day.read(3, (job, "PENDING", "BeginTime", {"nice": 1}), kind="job")
+        assert (order(day) == "") is right
+
+
 def test_an_update_may_lift_a_hold() -> None:
     for shown in ("JobHeldUser", "Resources"):
         day = Day()

@@ -80,14 +80,14 @@ def _updated(story: Story, job: Job) -> Iterator[Violation]:
         last = next(update for update in reversed(updates) if name in _fields(update))
         if shown in expected or not _comparable(expected) or last.outcome is not Outcome.DONE:
             continue
-        if name == "nice" and _may_be_moved(story, last):
+        if name == "nice" and may_be_moved(story, last):
             continue
         if job.state.ended and story.earliest(story.virtual_time(job.ended_at)) <= (last.answered_at or inf) + _SECOND:
             continue  # an update of an array changes the tasks that have not ended
         yield _violation(story, job, last, f"{name} is {shown!r}, not {' or '.join(map(repr, expected))}")
 
 
-def _may_be_moved(story: Story, update: Operation) -> bool:
+def may_be_moved(story: Story, update: Operation) -> bool:
     """Whether `scontrol top` of another job may have changed its nice value since (scontrol(1) top)."""
     tops = (operation for operation in story.operations if operation.kind == "top")
     return any(top.outcome is not Outcome.REFUSED and may_follow(top, update) for top in tops)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.sim.daemons.checks import job_model
+from spritz.sim.daemons.checks.changes import may_be_moved
 from spritz.sim.daemons.checks.job_model import (
     ACTIVE,
     AGAIN,
@@ -183,7 +184,7 @@ def _requests(story: Story, subject: Subject) -> list[Action[State]]:
         if operation.kind not in job_model.REQUESTS:
             continue
         if operation.outcome is not Outcome.REFUSED:
-            action = _action(operation, _done(_request(operation, subject)))
+            action = _action(operation, _done(_request(story, operation, subject)))
             if operation.kind == "requeue" and subject[1] is not None:
                 # A part that has ended and still has processes is left out; what is done for other parts tells nothing.
                 action = replace(action, returned_at=inf)
@@ -198,9 +199,12 @@ def _requests(story: Story, subject: Subject) -> list[Action[State]]:
     return actions
 
 
-def _request(operation: Operation, subject: Subject) -> Request:
+def _request(story: Story, operation: Operation, subject: Subject) -> Request:
     hold = isinstance(operation.wanted, Change) and operation.wanted.hold
-    return Request(operation.kind, subject[1] is None, hold, tuple(sorted(_fields(operation).items())))
+    fields = _fields(operation)
+    if "nice" in fields and may_be_moved(story, operation):
+        del fields["nice"]
+    return Request(operation.kind, subject[1] is None, hold, tuple(sorted(fields.items())))
 
 
 def _fields(operation: Operation) -> dict[str, Any]:
