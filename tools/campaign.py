@@ -23,9 +23,10 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("plain", (), 0.5),
-    Kind("accounting", ("--parts", "accounting"), 0.3),
-    Kind("standby", ("--parts", "standby"), 0.15),
+    Kind("plain", (), 0.45),
+    Kind("dense", ("--scale", "dense"), 0.2),
+    Kind("accounting", ("--parts", "accounting"), 0.2),
+    Kind("standby", ("--parts", "standby"), 0.1),
     Kind("both", ("--parts", "accounting,standby"), 0.05),
 )
 

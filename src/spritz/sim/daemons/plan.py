@@ -81,6 +81,7 @@ SCALES = {
     "tiny": Scale(nodes=2, jobs=4, busy_seconds=300.0, quiet_seconds=900.0, faults=6),
     "small": Scale(),
     "storm": Scale(nodes=8, jobs=80, faults=120),
+    "dense": Scale(jobs=20, faults=1000),
     "crowded": Scale(nodes=4, jobs=40, busy_seconds=1500.0, faults=30, unusual=2.5),
     "gang": Scale(nodes=4, jobs=40, busy_seconds=1500.0, unusual=2.5, preemption="SUSPEND,GANG"),
     "evening": Scale(nodes=4, jobs=20, busy_seconds=900.0, faults=6, after_hours=True),
