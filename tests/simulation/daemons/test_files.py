@@ -109,6 +109,30 @@ def test_a_full_disk_lets_names_go_and_a_failing_one_does_not(tmp_path: Path) ->
     write(files, "/run/reserve", b"text")
 
 
+def test_a_wait_of_a_process_that_is_killed_while_it_stands_still_is_over(tmp_path: Path) -> None:
+    """Its time had come meanwhile."""
+    world, files = make(tmp_path, 1)
+    files.slow_seconds = 10.0
+    process = Process(files.host, "slurmd")
+
+    async def main() -> int:
+        files.mkdir("/more")
+        return 0
+
+    threads.use(world)
+    try:
+        process.loop.run_as(lambda: process.begin(main()))
+        world.after(5.0, process.stop)
+        world.after(15.0, process.end)
+        for second in range(600):  # life goes on elsewhere
+            world.after(float(second), lambda: None)
+        world.run(60.0)
+    finally:
+        threads.use(None)
+    assert content(files, "/more") is None
+    assert world.now < EPOCH + 100.0, "nothing waits for the dead process"
+
+
 @pytest.mark.parametrize("later_seconds", [0.0, 10.0])
 def test_what_a_process_does_after_the_wait_that_it_was_killed_in_does_not_happen(
     tmp_path: Path, later_seconds: float

@@ -145,13 +145,13 @@ class Operator:
         if what == "image":
             images = sorted(self._state.glob("image.*[0-9]"))
             if images:
-                self._flip_in(images[-1], self.random.randrange(images[-1].stat().st_size))
+                self._flip_in(images[-1], self.random.randrange(max(1, images[-1].stat().st_size)))
         elif what == "mark":
             self._flip_in(self._state / "journal.db-mark", self.random.choice((8, 20, 2060)))
         elif what == "log":
             log = self._state / "journal.db-wal"
             if log.exists():
-                self._flip_in(log, self.random.randrange(min(log.stat().st_size, 400_000)))
+                self._flip_in(log, self.random.randrange(max(1, min(log.stat().st_size, 400_000))))
         else:
             self._flip_in_database(*(("groups", "payload") if what == "group" else ("blobs", "body")))
 
@@ -175,13 +175,15 @@ class Operator:
                 self._flip_in(file, found + len(needle) // 2)
 
     def _flip_in(self, path: Path, place: int) -> None:
+        """In nothing if the file does not reach so far."""
         if not path.exists():
             return
         with path.open("r+b") as file:
             file.seek(place)
             byte = file.read(1)
-            file.seek(place)
-            file.write(bytes([byte[0] ^ (1 << self.random.randrange(8))]))
+            if byte:
+                file.seek(place)
+                file.write(bytes([byte[0] ^ (1 << self.random.randrange(8))]))
 
 
 #: of each kind of rot

@@ -64,17 +64,18 @@ class Waiter:
     def _due(self) -> None:
         """Its time has come: the thread goes on at this moment, which was drawn as one a little late."""
         self.is_woken = True
-        self._left()
         self._go()
 
     def wake(self) -> None:
         if not self.is_woken:
             self.is_woken = True
-            self._left()
+            self._cancel()
             self.process.world.soon(self._go)
 
     def _go(self) -> None:
+        # It belongs to the process until it goes on: one that is killed before, stopped perhaps, must not wait for ever.
         if self.process.when_running(self._go):
+            self._left()
             self.on_wake()
 
     def process_ended(self) -> None:
@@ -84,6 +85,9 @@ class Waiter:
 
     def _left(self) -> None:
         self.process.waiters.pop(self, None)
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
