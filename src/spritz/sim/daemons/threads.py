@@ -73,7 +73,7 @@ class Waiter:
             self.process.world.soon(self._go)
 
     def _go(self) -> None:
-        # It belongs to the process until it goes on: one that is killed before, stopped perhaps, must not wait for ever.
+        # It belongs to the process until it goes on: one that is killed while it is stopped must not wait for ever.
         if self.process.when_running(self._go):
             self._left()
             self.on_wake()
