@@ -158,9 +158,12 @@ class Operator:
     def _flip_in_database(self, table: str, column: str) -> None:
         """In a row that is not the last, wherever it lies."""
         path = self._state / "journal.db"
-        with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
-            rows = [bytes(row[0]) for row in database.execute(f"SELECT {column} FROM {table}")][:-1]
-            keys = "".join(row[0] for row in database.execute("SELECT key FROM blobs")).encode()
+        try:
+            with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
+                rows = [bytes(row[0]) for row in database.execute(f"SELECT {column} FROM {table}")][:-1]
+                keys = "".join(row[0] for row in database.execute("SELECT key FROM blobs")).encode()
+        except sqlite3.OperationalError:
+            return  # the controller has not come so far as to make it
         if not rows:
             return
         row = self.random.choice(rows)
