@@ -52,6 +52,10 @@ class Site:
         assert done.returncode == 0, f"{argv[0]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def status(self, *argv: str) -> int:
+        """The exit status of a program."""
+        return subprocess.run(argv, cwd=self.work, env=self.environ, capture_output=True, check=False).returncode
+
     def script(self, text: str) -> list[str]:
         """Lines that a program of the client's Python prints."""
         (self.work / "client.py").write_text(textwrap.dedent(text))
@@ -62,6 +66,8 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     made.run("spritz", "up", "--nodes", "4", "--cpus", "8", "--memory", "16G", "--gpus", "2")
+    # `spritz up` does not wait for slurmdbd, which jobs do not need; these clients do.
+    until(lambda: made.status("sacct") == 0, "slurmdbd answers")
     try:
         yield made
     finally:

@@ -81,6 +81,10 @@ def command_name(pid: int) -> str:
         return ""
 
 
+#: In the environment of a cluster's daemons, and so of the supervisors that they start: its directory.
+_OURS = "SPRITZ_TEST_CLUSTER"
+
+
 def processes_with(variable: str) -> list[int]:
     """Living processes that were started with `NAME=value` in their environment."""
     found = []
@@ -201,13 +205,22 @@ class Cluster:
     def _spawn(self, daemon: str, *arguments: str) -> subprocess.Popen[bytes]:
         with open(self.root / f"{daemon}.stderr", "ab") as stderr:
             return subprocess.Popen(
-                self.command(daemon, "-D", *arguments), stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
+                self.command(daemon, "-D", *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                env=os.environ | {_OURS: str(self.root)},
             )
 
     def run(self, daemon: str, *arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
         """Run a daemon's command to its end: for starts that detach, or are refused."""
         return subprocess.run(
-            self.command(daemon, *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+            self.command(daemon, *arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=os.environ | {_OURS: str(self.root)},
         )
 
     def _ended(self, daemon: subprocess.Popen[bytes] | None) -> bool:
@@ -403,7 +416,8 @@ class Cluster:
             if text.isdigit() and is_alive(int(text)) and self._is_ours(int(text)):
                 os.kill(int(text), signal.SIGKILL)
         for _ in range(50):
-            left = self.job_processes()
+            # Supervisors too: one that was just forked would start its job's script after a look at jobs alone.
+            left = {*self.job_processes(), *processes_with(f"{_OURS}={self.root}")}
             if not left:
                 break
             for pid in left:

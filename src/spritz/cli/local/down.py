@@ -105,22 +105,25 @@ def _elsewhere(paths: ClusterPaths, context: Context) -> str:
 
 def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
     """Cancel running jobs and wait until their processes are gone. External jobs belong to another system, and stay."""
-    active = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
+    begun = ("RUNNING", "SUSPENDED", "CONFIGURING")
     deadline = time.monotonic() + timeout_seconds
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         # Queued jobs must not start on the resources of the cancelled jobs.
         controller.call(PauseScheduling(), Done)
 
-        def remaining() -> list[int]:
-            query = ListJobs(filter=JobFilter(states=active), fields=("id", "spec.external"), all=True)
+        def here(states: tuple[str, ...]) -> list[int]:
+            query = ListJobs(filter=JobFilter(states=states), fields=("id", "spec.external"), all=True)
             rows = (row for piece in controller.stream(query, JobRows) for row in piece.rows)
             return [int(str(job_id)) for job_id, external in rows if not external]
 
+        def remaining() -> list[int]:
+            return here((*begun, "COMPLETING"))
+
         targets = remaining()
-        count = len(targets)
-        if not count:
+        if not targets:
             return
-        if not quiet:
+        count = len(here(begun))
+        if count and not quiet:
             context.out(f"Ending {count} running job{'' if count == 1 else 's'} …\n")
             context.stdout.flush()
         running = JobFilter(targets=tuple(map(JobTarget, targets)), states=("RUNNING", "SUSPENDED"))
