@@ -85,6 +85,20 @@ def test_a_limit_of_the_qos_precedes_that_of_the_association() -> None:
     assert overlapping(3, Day(limits=(limit,)), qos="low").broken().keys() == {"3.limit"}
 
 
+@pytest.mark.parametrize("held_up", [False, True])
+def test_a_launch_that_a_fault_held_up_may_be_of_a_life_that_was_queued_again(held_up: bool) -> None:
+    day = Day(licenses={"a": 1})
+    late = day.submit(1, licenses="a")
+    other = day.submit(2, licenses="a")
+    day.run(other, 10, 100, "n2")
+    if held_up:
+        day.fault(5, 19, "n1")
+    day.run(late, 20, 21)
+    day.run(late, 200, 210, restart_count=1)
+    day.record(late, restart_count=1)
+    assert ("3.licences" in day.broken()) is not held_up
+
+
 def test_licences_are_not_used_twice() -> None:
     assert overlapping(2, Day(licenses={"a": 2}), licenses="a").check() == []
     text = overlapping(2, Day(licenses={"a": 1}), licenses="a").broken()["3.licences"]

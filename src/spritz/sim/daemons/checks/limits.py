@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.notation import licenses as notation
+from spritz.sim.daemons.checks.faults import due_by
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
@@ -72,7 +73,11 @@ def counted_until(story: Story, life: Life) -> float:
     """The earliest moment by which the controller may have ended this life."""
     reported = life.reported.ended_at if life.reported is not None else 0.0
     if life.reported is None and (life.job_id, life.life + 1) in story.lives:
-        return life.began_at  # queued again, nobody tells when: its processes may have been there for long after that
+        # Queued again, nobody tells when: its processes may have been there for long after that, or have begun after
+        # that, from a launch that a fault held up.
+        order_seconds = story.final.rules.order_seconds
+        is_late = due_by(story, life.began_at - order_seconds, order_seconds, life) > life.began_at
+        return -inf if is_late else life.began_at
     if life.reported is not None and life.reported.state == "PENDING":
         return life.ended_at
     return min(life.ended_at, story.earliest(reported) if reported else inf)
