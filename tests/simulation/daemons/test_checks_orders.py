@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Acted, Injected, Operation, Outcome
@@ -66,6 +68,37 @@ def test_processes_that_a_suspension_did_not_stop_are_reported() -> None:
     day.end(job, 22)
     day.record(job, state=JobState.COMPLETED, started_at=2.0, ended_at=22.0)
     assert "which had accepted its suspension at 20" in day.broken()["3.suspended"]
+
+
+@pytest.mark.parametrize(
+    ("supervisor", "daemon", "right"),
+    [(2.5, 2.4, True), (2.5, None, False), (None, 2.4, False), (2.5, 1.5, False), (4.5, 2.4, False)],
+)
+def test_what_a_supervisor_left_goes_on_while_its_daemon_is_away(
+    supervisor: float | None, daemon: float | None, right: bool
+) -> None:
+    """Each is killed at this time (None: it is not), and the suspension was accepted at 2."""
+    day = Day()
+    job = day.submit(1)
+    accept(day, job, 2, "SuspendTasks")
+    if daemon is not None:
+        day.fault(daemon, daemon, "n1/slurmd[7]", kind="kill")
+    day.begin(job, 2.5, taken_at=2.3)
+    if supervisor is not None:
+        day.fault(supervisor, supervisor + 3, "n1", kind="supervisor lost at a point")
+    day.end(job, 5, untold=supervisor is not None, signal=9)
+    assert ("3.suspended" not in day.broken()) is right
+
+
+def test_what_a_supervisor_left_is_ended_when_its_daemon_is_back() -> None:
+    day = Day()
+    job = day.submit(1)
+    accept(day, job, 2, "SuspendTasks")
+    day.fault(2.4, 5.4, "n1", kind="slurmd lost at a point")
+    day.fault(2.5, 5.5, "n1", kind="supervisor lost at a point")
+    day.begin(job, 2.5, taken_at=2.3)
+    day.end(job, 400, untold=True, signal=9)
+    assert "runs on n1 at 186.5" in day.broken()["3.suspended"]
 
 
 def test_a_step_that_is_made_twice_for_one_request_is_reported() -> None:

@@ -15,6 +15,7 @@ from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.model.job import Job
 from spritz.sim.daemons.checks.faults import (
+    KILLS_SUPERVISORS,
     USERS_HOST,
     concerns,
     due_by,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 #: Times are compared to the second.
 _SECOND = 1.0
-
-#: Faults by which a supervisor may die before its script begins.
-_KILLS = frozenset({"kill supervisor", "supervisor lost at a point", "memory full", "hang", ""})
 
 #: Faults of machines on which processes do not die.
 _UNDYING = frozenset({"undying processes", "hang"})
@@ -109,7 +107,7 @@ def _killed_unseen(story: Story, life: Life, job: Job) -> Iterator[Violation]:
     if life.runs or submission is None or submission.kind != "submit":
         return
     node, since = job.allocation.nodes[0].node, story.earliest(job.started_at)
-    if any(fault.kind in _KILLS and node in fault.named and fault.until >= since for fault in story.faults):
+    if any(fault.kind in KILLS_SUPERVISORS and node in fault.named and fault.until >= since for fault in story.faults):
         return
     text = f"the controller reports that {life.label} FAILED with {_shown(job.exit_status)}, and no node saw it begin"
     yield _violation(story, "3.exit", life, None, text)

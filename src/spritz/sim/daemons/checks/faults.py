@@ -27,6 +27,9 @@ _QUIET_SECONDS, _QUIET_SECONDS_MIN = 100.0, 50.0
 _GIVES_UP = frozenset({"set_node", "node_delete"})
 _LOSES = frozenset({"gpu lost", "node added and deleted"})
 
+#: Faults by which a supervisor may die; "": of its machine.
+KILLS_SUPERVISORS = frozenset({"kill supervisor", "supervisor lost at a point", "memory full", "hang", ""})
+
 #: Seconds in which a node that was kept from it registers again.
 _BACK_SECONDS = 15.0
 

@@ -5,7 +5,8 @@
 - From a suspension that a node has accepted to the next resumption, the life's processes there are stopped.
 
 Supervisors that start when the order comes begin a moment later, or after a slow start (`_SLOW`). One that takes a step
-over after its end was accepted should not have been started.
+over after its end was accepted should not have been started. What a dead supervisor left is stopped, or ended, by its
+daemon: only when that is back, if it was away.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
+from spritz.sim.daemons.checks.faults import KILLS_SUPERVISORS
+from spritz.sim.daemons.checks.links import owed_on
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Acted, Injected
 
@@ -52,7 +55,7 @@ def orders(story: Story) -> Iterator[Violation]:
                 yield from _begins_after(run, order, slow)
             elif order.kind == "SuspendTasks" and not _is_overtaken(order, its[:number]):
                 until = next((later.at for later in its[number + 1 :] if later.kind in _CONTINUES), inf)
-                yield from _goes_on(run, order, until, slow)
+                yield from _goes_on(story, run, order, until, slow)
 
 
 def _is_overtaken(order: Acted, earlier: list[Acted]) -> bool:
@@ -88,12 +91,26 @@ def _begins_after(run: Run, order: Acted, slow: list[Injected]) -> Iterator[Viol
         yield _violation("3.ended", run, order, run.began.at, text)
 
 
-def _goes_on(run: Run, order: Acted, until: float, slow: list[Injected]) -> Iterator[Violation]:
-    due = max(order.at, run.began.at) + _OBEY_SECONDS
+def _goes_on(story: Story, run: Run, order: Acted, until: float, slow: list[Injected]) -> Iterator[Violation]:
+    since = max(order.at, run.began.at)
+    due = since + _OBEY_SECONDS
+    if _is_left_alone(story, run, order.at, due):
+        due = owed_on(story, since, _OBEY_SECONDS, order.node)
     was_stopped = any(since <= due and stopped_until >= order.at for since, stopped_until in run.stops)
     if due < min(until, run.until) and not was_stopped and not _is_slow(run, order.at, due, slow):
         text = f"runs on {order.node} at {clock(due)}, which had accepted its suspension at {clock(order.at)}"
         yield _violation("3.suspended", run, order, due, text)
+
+
+def _is_left_alone(story: Story, run: Run, since: float, until: float) -> bool:
+    """Whether its supervisor may have died by `until`, and its daemon between `since` and then."""
+    if run.ended is not None and not run.ended.untold:
+        return False  # its supervisor outlived it
+    begins = run.began.taken_at or run.began.at
+    near = [fault for fault in story.faults if fault.since <= until and run.began.node in fault.named]
+    return any(fault.kind in KILLS_SUPERVISORS and fault.until >= begins for fault in near) and any(
+        fault.since >= since and (fault.kind == "slurmd lost at a point" or "slurmd" in fault.named) for fault in near
+    )
 
 
 def _is_slow(run: Run, since: float, until: float, slow: list[Injected]) -> bool:
