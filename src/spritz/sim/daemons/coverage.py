@@ -50,21 +50,22 @@ def decode_envelope(payload: bytes) -> envelope.Envelope:
         world = threads.world()
         process = world.current
         world.count(f"message {process.name if process else 'simulation'} {decoded.kind}")
-        if decoded.id:  # what wants no answer piles up while its receiver is stopped
-            most = rates.PINGS_MAX if decoded.kind in rates.OFTEN else rates.REQUESTS_MAX
-            rates.note(world, f"{process} receives {decoded.kind}", most)
     return decoded
 
 
 def encode_request(request_id: int, body: Struct, *, version: int = 1) -> bytes:
-    """As `wire.envelope.encode_request`; a daemon that sends the same again and again is noticed.
+    """As `wire.envelope.encode_request`; what is sent too often is noticed, and a daemon that sends the same again and
+    again. Commands do that while they look for a controller.
 
-    Commands do that while they look for a controller.
+    Counted where it is sent: requests pile up while their receiver is stopped, also those of commands that gave up.
     """
     from spritz.sim.daemons import threads
 
     frame = original_encode_request(request_id, body, version=version)
     world, kind = threads.world(), type(body).__name__
+    if request_id:  # what wants no answer may follow each event
+        most = rates.PINGS_MAX if kind in rates.OFTEN else rates.REQUESTS_MAX
+        rates.note(world, f"{kind} is sent", most)
     if request_id and kind not in _ALIKE and world.current is not None and world.current.name in _DAEMONS:
         contents = crc32(frame[frame.find(kind.encode()) :])
         rates.note(world, f"{world.current} sends the same {kind} ({contents:x})", rates.SAME_MAX)

@@ -14,7 +14,7 @@ RETRIES_PAUSE = "5: nothing is tried again without a pause"
 #: Most attempts of a process to connect to one peer, and refused forks of one kind, within a second.
 CONNECTIONS_MAX = 30
 FORKS_MAX = 1
-#: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
+#: Most requests of one kind that are sent within a second: all of a cluster's nodes may register at once.
 REQUESTS_MAX = 150
 #: The same for questions who leads (each command that waits for a controller asks 20 times a second), and for scripts,
 #: all of which are read at the end.
