@@ -9,7 +9,7 @@ import pytest
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import ArrayState, Hold
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Outcome
+from spritz.sim.daemons.history import Acted, Outcome
 from spritz.sim.daemons.wanted import Condition
 from tests.simulation.daemons.day import Day
 
@@ -456,6 +456,31 @@ def test_stopped_processes_leave_their_cpus_to_others_until_they_go_on() -> None
         day.end(first, 20)
         text = day.broken().get("3.cpu", "")
         assert text == ("" if right else "job 1 went on at 7 on n1 with CPU 0, which job 2 has since 4")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stopped_at", "right"),
+    [
+        (("SuspendTasks", "ResumeTasks"), 9.0001, True),
+        (("SuspendTasks", "ResumeTasks"), 9.5, False),
+        (("ResumeTasks", "SuspendTasks"), 9.0001, False),
+    ],
+)
+def test_one_job_is_stopped_as_another_goes_on(kinds: tuple[str, str], stopped_at: float, right: bool) -> None:
+    """Two supervisors carry out what their node accepted at one moment, in an order of their own."""
+    day = Day()
+    first, second = day.submit(1), day.submit(1)
+    day.begin(first, 2, cpus={0})
+    day.signal(first, 3, 19)
+    day.begin(second, 4, cpus={0})
+    for kind in kinds:
+        job = second if kind == "SuspendTasks" else first
+        day.history.add(Acted(at=9.0, host="c1", pid=1, term=1, kind=kind, node="n1", subject=f"{job} life 0"))
+    day.signal(first, 9.0, 18)
+    day.signal(second, stopped_at, 19)
+    day.end(first, 15)
+    day.end(second, 20)
+    assert ("3.cpu" not in day.broken()) is right
 
 
 def test_a_job_that_was_suspended_before_it_began_is_stopped_at_once() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
 from spritz.sim.daemons.checks.violation import Violation, clock
-from spritz.sim.daemons.history import Signalled
+from spritz.sim.daemons.history import Acted, Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SIGTERM = 15
 #: UnkillableStepTimeout: seconds after which a node gives up processes that do not die, and asks for a drain
 _UNKILLABLE_SECONDS = 60.0
 
-#: seconds after its beginning until a job that was suspended before is stopped
+#: seconds until a job is stopped whose suspension its node has accepted: after its beginning, or beside another order
 _AT_ONCE_SECONDS = 0.1
 
 
@@ -42,7 +42,7 @@ def owners(story: Story) -> Iterator[Violation]:
         here.append(run)
         present[run.began.node] = here
         yield from _memory(story, run, here)
-    yield from _continued(runs)
+    yield from _continued(story, runs)
 
 
 def _given_up(story: Story, run: Run, at: float) -> bool:
@@ -144,9 +144,9 @@ def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
         yield Violation(rule="3.memory", at=run.began.at, text=text, entries=tuple(other.began for other in here))
 
 
-def _continued(runs: list[Run]) -> Iterator[Violation]:
+def _continued(story: Story, runs: list[Run]) -> Iterator[Violation]:
     """A job that goes on after it was stopped needs CPUs that are free, unless it goes on to its end: SIGCONT lets
-    stopped processes heed SIGTERM.
+    stopped processes heed SIGTERM. Supervisors carry out what a node has accepted at the same moment in any order.
     """
     for run in runs:
         for _since, until in run.stops:
@@ -156,6 +156,8 @@ def _continued(runs: list[Run]) -> Iterator[Violation]:
                 if other.began.node != run.began.node or _life(other) == _life(run) or other is run:
                     continue
                 there = other.began.at < until < other.until and other.owns_cpus_at(until)
+                if there and not other.owns_cpus_at(until + _AT_ONCE_SECONDS):
+                    there = not _is_stopped_for(story, run, other, until)
                 cpus = run.began.job_cpus & other.began.job_cpus
                 if there and until < run.until and cpus and not (run.began.shares or other.began.shares):
                     text = (
@@ -164,6 +166,20 @@ def _continued(runs: list[Run]) -> Iterator[Violation]:
                         f"{clock(other.began.at)}"
                     )
                     yield Violation(rule="3.cpu", at=until, text=text, entries=(run.began, other.began))
+
+
+def _is_stopped_for(story: Story, run: Run, other: Run, at: float) -> bool:
+    """Whether, when its node accepted before `at` that `run` goes on, it had accepted that the other is suspended."""
+    goes_on, stops = (f"{job_id} life {life}" for job_id, life in (_life(run), _life(other)))
+    last, is_stopped = "", False
+    for entry in story.entries:
+        if not isinstance(entry, Acted) or entry.node != run.began.node or entry.at > at:
+            continue
+        if entry.subject == stops and entry.kind in ("SuspendTasks", "ResumeTasks"):
+            last = entry.kind
+        elif entry.subject == goes_on and entry.kind == "ResumeTasks":
+            is_stopped = last == "SuspendTasks"
+    return is_stopped
 
 
 def _violation(rule: str, run: Run, other: Run, resource: str) -> Violation:
