@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Injected, Left, Operation, Outcome
@@ -94,6 +96,59 @@ def test_a_step_begins_on_each_of_its_nodes() -> None:
     assert text == "step 1.0 was granted at 20.1, and had not begun on n2 at 30.1"
     day.begin(job, 501, "n2", step_id=0)
     assert "6.begun" not in day.broken()
+
+
+@pytest.mark.parametrize(("end", "right"), [({}, False), ({"exit_code": 1}, False), ({"signal": 9}, True)])
+def test_a_part_of_a_step_that_exits_by_itself_ends_no_other(end: dict[str, int], right: bool) -> None:
+    day = Day()
+    job = day.submit(0)
+    day.begin(job, 10)
+    _asks(day, job, 20, answer=(0, ["n1", "n2"]), nodes=2)
+    day.begin(job, 21, "n1", step_id=0)
+    day.end(job, 22, "n1", step_id=0, **end)
+    day.end(job, 500)
+    assert ("6.begun" not in day.broken()) is right
+
+
+@pytest.mark.parametrize(("step", "right"), [(0, True), (1, False)])
+def test_a_step_that_srun_has_ended_need_not_begin(step: int, right: bool) -> None:
+    day = Day()
+    job = day.submit(0)
+    day.begin(job, 10)
+    _asks(day, job, 20, answer=(0, ["n1"]))
+    day.request("end_step", job, 25, fields={"step": step})
+    day.end(job, 500)
+    assert ("6.begun" not in day.broken()) is right
+
+
+def test_a_step_does_not_begin_after_its_time_limit() -> None:
+    day = Day(recovery_seconds=100.0)
+    job = day.submit(0)
+    day.begin(job, 10)
+    day.fault(15, 19, "n1", kind="cut both ways")
+    _asks(day, job, 20, answer=(0, ["n1"]), time_limit_minutes=3)
+    day.end(job, 500)
+    assert "6.begun" in day.broken()
+    day.fault(20, 95, "n1", kind="cut both ways")
+    assert "6.begun" not in day.broken()
+
+
+@pytest.mark.parametrize(("disturbed_at", "due"), [(0.0, "66"), (40.5, "231.5"), (70.0, "66")])
+def test_a_step_has_begun_soon_after_a_later_one(disturbed_at: float, due: str) -> None:
+    """Orders come in their sequence: what has not come before a later one was lost, and is sent again."""
+    day = Day(recovery_seconds=180.0)
+    job = day.submit(0, kind="allocate", batch=False)
+    _allocated(day, job, state=JobState.RUNNING, started_at=1)
+    _asks(day, job, 20, answer=(0, ["n1", "n2"]), nodes=2)
+    day.fault(20.1, 20.1, "n1 n2", kind="request lost")
+    day.begin(job, 21, "n1", step_id=0)
+    _asks(day, job, 40, answer=(1, ["n1", "n2"]), nodes=2)
+    for node in ("n1", "n2"):
+        day.begin(job, 41, node, step_id=1)
+    if disturbed_at:
+        day.fault(disturbed_at, disturbed_at + 1, "n2", kind="cut both ways")
+    text = "step 1.0 was granted at 20.1, and had not begun on n2 at"
+    assert day.broken()["6.begun"] == f"{text} {due}"
 
 
 def test_a_step_begins_where_its_srun_can_be_reached() -> None:

@@ -84,30 +84,41 @@ def unheard_ends(story: Story) -> None:
 
 def held_up_in_the_tree(story: Story) -> None:
     """A step of some nodes, whose launch they pass on. One reaches no other just then, and the step is given up:
-    where it has begun it has ended already, and elsewhere its launch is still on its way. Or that is lost between two.
+    where it has begun it has ended already, and elsewhere its launch is still on its way.
     """
-    random = story.random
-    nodes = min(random.choice((2, 2, 3, 4)), story.scale.nodes)  # few, so that the job starts at once
-    wide = NewStep(nodes=nodes, tasks=nodes, overlap=True)
+    wide = _wide(story, story.random.choice((2, 2, 3, 4)))
     # The first ones open the connections between nodes: an order that finds none is not sent.
     steps = [replace(wide, seconds=0.2, after_seconds=after) for after in (1.0, 4.0)]
-    is_lost = random.random() < 0.35
-    seconds, gives_up = (280.0, 0.0) if is_lost else (0.1, story.some(0.2, 3.0))
-    steps.append(replace(wide, seconds=seconds, abort_after=gives_up, after_seconds=9.0))
-    size = {
-        "nodes_min": nodes,
-        "tasks": nodes,
-        "memory_mib_per_node": 100,
-        "partition": "high" if nodes <= 2 else "main",
-    }
-    story.submit(story.job(0, kind="salloc", seconds=300.0 if is_lost else 40.0, steps=tuple(steps), **size))
+    gives_up = story.some(0.2, 3.0)
+    steps.append(replace(wide, seconds=0.1, abort_after=gives_up, after_seconds=9.0))
+    _allocate(story, 40.0, steps)
     story.at += 8.5
-    if is_lost:
-        kind = random.choice(("request lost", "request lost", "answer lost"))
-        story.fault(kind, "cluster", 20.0, message="ForwardOrder", sender="slurmd")
-    else:
-        # It arrives while srun, without which no task begins, has not yet heard that the step is over.
-        story.fault("order held up", "cluster", 20.0, from_node=False, lasts=gives_up + story.some(0.2, 2.5))
+    # It arrives while srun, without which no task begins, has not yet heard that the step is over.
+    story.fault("order held up", "cluster", 20.0, from_node=False, lasts=gives_up + story.some(0.2, 2.5))
+
+
+def lost_in_the_tree(story: Story) -> None:
+    """Steps of some nodes. The launch of one is lost between two nodes, and later ones are not."""
+    story.at = 5.0 + 0.1 * story.at  # while nodes are free
+    wide = _wide(story, story.random.choice((2, 3, 3, 4)))
+    steps = [replace(wide, seconds=0.2, after_seconds=after) for after in (1.0, 4.0, 9.0, 20.0, 40.0)]
+    _allocate(story, 100.0, steps)
+    story.at += story.some(1.0, 8.5)
+    story.fault("request lost", "cluster", 20.0, message="ForwardOrder", sender="slurmd")
+
+
+def _wide(story: Story, nodes: int) -> NewStep:
+    """A step of few nodes: its job starts at once."""
+    nodes = min(nodes, story.scale.nodes)
+    return NewStep(nodes=nodes, tasks=nodes, overlap=True)
+
+
+def _allocate(story: Story, seconds: float, steps: list[NewStep]) -> None:
+    """A job for these steps, all of which are as wide."""
+    nodes = steps[0].nodes
+    size = {"nodes_min": nodes, "tasks": nodes, "memory_mib_per_node": 100}
+    partition = "high" if nodes <= 2 else "main"
+    story.submit(story.job(0, kind="salloc", seconds=seconds, steps=tuple(steps), partition=partition, **size))
 
 
 def given_up_at_once(story: Story) -> None:
@@ -148,6 +159,7 @@ STORIES: tuple[tuple[Callable[[Story], None], float], ...] = (
     (held_up_in_the_tree, 0.5),
     (given_up_at_once, 0.25),
     (taken_gpus, 0.8),
+    (lost_in_the_tree, 0.6),
 )
 
 #: Stories of plans that are stale when they are carried out, as with `Scale.slow_passes`.

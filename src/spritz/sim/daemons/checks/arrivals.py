@@ -56,7 +56,8 @@ def arrivals(story: Story) -> Iterator[Violation]:
         if operation.kind == "await_end" and operation.outcome is Outcome.DONE:
             yield from _told_of_end(story, operation)
     for (job_id, _), operation in steps.items():
-        yield from _step_began(story, job_id, operation)
+        later = {number for (owner, number), asked in steps.items() if owner == job_id and _follows(asked, operation)}
+        yield from _step_began(story, job_id, operation, later)
     yield from _abandoned(story)
     yield from _lost(story)
 
@@ -90,8 +91,15 @@ def _begun(story: Story, job: Job) -> Iterator[Violation]:
         yield Violation(rule="6.begun", at=latest, text=text, entries=(submission,))
 
 
-def _step_began(story: Story, job_id: int, operation: Operation) -> Iterator[Violation]:
-    """A step that srun was told of begins on each of its nodes, unless its job, or it, ends before."""
+def _follows(asked: Operation, operation: Operation) -> bool:
+    return operation.answered_at is not None and asked.called_at > operation.answered_at
+
+
+def _step_began(story: Story, job_id: int, operation: Operation, later: set[int]) -> Iterator[Violation]:
+    """A step that srun was told of begins on each of its nodes, unless its job, or it, ends before.
+
+    `later`: steps of the job that were asked for when this one was granted.
+    """
     step_id, nodes = operation.answer
     at = operation.answered_at or operation.called_at
     lives = [life for life in story.lives.values() if life.job_id == job_id]
@@ -99,19 +107,38 @@ def _step_began(story: Story, job_id: int, operation: Operation) -> Iterator[Vio
     missing = sorted(set(nodes) - began)
     if not missing or len(lives) != 1:
         return
-    latest = min(owed_on(story, at, story.final.rules.order_seconds, node) for node in missing)
-    latest = _reached(story, lives[0], at, latest)
+    life = lives[0]
+    seconds = story.final.rules.order_seconds
+    latest = min(owed_on(story, at, seconds, node, _began_on(life, node, later)) for node in missing)
+    latest = _reached(story, life, at, latest)
     if latest > story.final.read_at:
         return
-    if any(change.called_at <= latest and change.kind in _ENDS for change in story.changes(lives[0].subject)):
+    changes = (change for change in story.changes(life.subject) if change.called_at <= latest)
+    if any(change.kind in _ENDS and _step_of(change) in (None, step_id) for change in changes):
         return
-    ended = min((run.until for run in lives[0].runs if run.began.step_id == step_id), default=inf)
-    reported = lives[0].reported
+    # A part that exits by itself ends none of the others.
+    ended = min((run.until for run in life.runs if run.began.step_id == step_id and not _exited(run)), default=inf)
+    limit = at + 60.0 * (getattr(operation.wanted, "time_limit_minutes", 0) or inf)
+    reported = life.reported
     job_ended = reported.ended_at - story.final.clock_error_seconds if reported and reported.ended_at else inf
     gone = min((left.at for left in _left(story, operation.id)), default=inf)
-    if min(ended, job_ended, gone) > latest:
+    if min(ended, limit, job_ended, gone) > latest:
         text = f"step {job_id}.{step_id} was granted at {clock(at)}, and had not begun on {','.join(missing)}"
         yield Violation(rule="6.begun", at=latest, text=f"{text} at {clock(latest)}", entries=(operation,))
+
+
+def _began_on(life: Life, node: str, steps: set[int]) -> list[float]:
+    return [run.began.at for run in life.runs if run.began.node == node and run.began.step_id in steps]
+
+
+def _step_of(change: Operation) -> int | None:
+    """The step that alone is ended; None: it is about the job."""
+    is_of_step = change.kind == "end_step" and isinstance(change.wanted, Change)
+    return change.wanted.fields.get("step") if is_of_step else None
+
+
+def _exited(run: Run) -> bool:
+    return run.ended is not None and not run.ended.status & 0x7F
 
 
 def _reached(story: Story, life: Life, at: float, latest: float) -> float:

@@ -2,6 +2,8 @@
 
 What was decided while a node was away is derived again when it registers, so from a registration that nothing disturbs
 on, orders take as long as without a fault. `faults.due_on` must allow for all that faults delay, and gives minutes.
+The same holds from a later order on that the node has carried out, since orders reach a node in their sequence: an
+earlier one that has not come by then was lost, and is sent again soon.
 
 Source: docs/architecture.md, effects are derived from the state when a node or a controller comes back.
 """
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING
 from spritz.sim.daemons.checks.faults import concerns, due_on
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.sim.daemons.checks.story import Fault, Story
     from spritz.sim.daemons.history import Operation
 
@@ -47,12 +51,16 @@ _LEFT_SECONDS = 90.0
 _DISTURBS = frozenset({"set_node", "drain", "undrain", "node_add", "node_delete", "reboot", "shutdown", "take_over"})
 
 
-def owed_on(story: Story, at: float, seconds: float, node: str) -> float:
-    """When an order that was decided by `at`, and takes `seconds`, must have been carried out on the node."""
+def owed_on(story: Story, at: float, seconds: float, node: str, later: Iterable[float] = ()) -> float:
+    """When an order that was decided by `at`, and takes `seconds`, must have been carried out on the node.
+
+    `later`: when orders that were decided after that one were carried out there.
+    """
     due = due_on(story, at, seconds, frozenset({node}))
     if due <= at + seconds:
         return due
-    for link in story.links.get(node, ()):
+    moments: list[float] = sorted([*story.links.get(node, ()), *later])
+    for link in moments:
         owed = max(at, link) + seconds + _CATCH_UP_SECONDS
         if owed >= due:
             break
@@ -62,8 +70,8 @@ def owed_on(story: Story, at: float, seconds: float, node: str) -> float:
 
 
 def _is_calm(story: Story, node: str, link: float, until: float) -> bool:
-    """Whether nothing comes between the node and its orders from its registration on."""
-    if any(link < again <= until for again in story.links[node]):
+    """Whether nothing comes between the node and its orders from `link` on."""
+    if any(link < again <= until for again in story.links.get(node, ())):
         return False
     near = (fault for fault in story.faults if fault.delays and concerns(story, fault, frozenset({node})))
     if any(fault.since <= until and _left_until(fault) >= link for fault in near):
