@@ -281,5 +281,8 @@ def _live(story: Story, subject: Subject, at: float, besides: Operation | None =
     lives = story.lives_of(subject)
     if not lives or lives[-1].reported is None:
         return False
+    was_over = any(life.reported is None or story.earliest(life.reported.ended_at) <= at for life in lives[:-1])
+    if was_over and any(change.kind == "requeue" and (change.answered_at or inf) > at for change in changes):
+        return False  # it may be queued again only later
     reported = lives[-1].reported.ended_at
     return not reported or story.earliest(reported) > at
