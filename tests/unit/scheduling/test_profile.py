@@ -245,3 +245,26 @@ def test_the_least_of_some_time_is_the_same_by_whatever_way_it_is_found(monkeypa
             assert found[0] == found[1] == found[2]
             held += int((profile.held_from < until).sum())
     assert held > 40
+
+
+def test_a_hold_that_begins_before_a_job_has_left_has_the_cpus_and_devices_of_this_job() -> None:
+    """Not those of another, which stays: they would count twice, and as many others would seem to be free."""
+    site = Site([node("n1", 8, gres=[gpus(4)])])
+    profile = Profile(site.projection.table)
+    for number, (cpus, devices, ends_at) in enumerate(((0b1111, "3", 900.0), (0b11110000, "c", 210.0)), 7):
+        gres = (GresAllocation(name="gpu", type="", count=2, indexes=devices),)
+        held = Holder(number, uid=0, partition="p", cpus=cpus, memory_mib=0, gres=gres, ends_at=ends_at)
+        profile.table.charge(0, held)
+    gres = (GresAllocation(name="gpu", type="", count=1, indexes="1"),)
+    for number in range(2):
+        holder = Holder(
+            -(1 << 51) - number, uid=0, partition="p", cpus=0b11, memory_mib=0, gres=gres, ends_at=800.0 + number
+        )
+        made = FutureHold(200.0, 800.0, [(0, holder)])
+        made.flexible = True
+        profile.hold(made)
+    row = profile.row_at(0, 300.0, 800.0)
+    assert (row.free_cpus.bit_count(), row.gres_free["gpu"].bit_count()) == (0, 0)
+    profile.settle()
+    cell = profile.times[0].tolist().index(210.0)
+    assert [int(column[0, cell]) for column in (profile.counts[0], profile.counts[4])] == [0, 0]

@@ -13,7 +13,8 @@ Source: colouring of interval graphs; the profile is `profile`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import GresAllocation, lowest_bits, mask_of, mask_text
@@ -168,7 +169,9 @@ def _cores_from(hardware: Hardware, cpus: int, first: int, count: int) -> int:
 
 
 def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
-    """The holder moved to free CPUs and devices; unchanged if its own are free, or if too few are."""
+    """The holder moved to free CPUs and devices; unchanged if its own are free. If too few are, it has those that jobs
+    leave first: they are late.
+    """
     taken = bool(holder.cpus & (~row.free_cpus | avoid))
     if not taken and not any(mask_of(gres.indexes) & ~row.gres_free.get(gres.name, -1) for gres in holder.gres):
         return holder
@@ -184,12 +187,34 @@ def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
         if cpus_chosen.bit_count() < cpus.bit_count():
             cpus_chosen = _cores_from(hardware, row.free_cpus, cpus_chosen or cpus, cores.bit_count())
         if cpus_chosen.bit_count() != cpus.bit_count():
+            cpus_chosen = _first_free(row, cores.bit_count())
+        if cpus_chosen.bit_count() != cpus.bit_count():
             return holder
         cpus = cpus_chosen
     moved = holder.until(holder.ends_at)
     moved.cpus = cpus
     moved.gres = _moved_gres(row, gres)
     return moved
+
+
+def _first_free(row: NodeRow, count: int) -> int:
+    """CPUs of so many cores: those that are free, and then those that are left first."""
+    # With others, such as those of a job that stays, the hold would share CPUs, and as many would seem to be free.
+    hardware, open_cpus, cores = row.hardware, 0, 0
+    for cpus in (row.free_cpus, *_by_end(row, lambda holder: holder.cpus)):
+        open_cpus |= cpus
+        cores |= lowest_bits(hardware.whole_cores(open_cpus) & ~cores, count - cores.bit_count())
+    return hardware.core_cpus(cores)
+
+
+def _by_end(row: NodeRow, mask_of_holder: Callable[[Holder], int]) -> list[int]:
+    """What holders leave, the first to end first. What several have is left by the last of them."""
+    kept, masks = 0, []
+    for holder in sorted(row.holders.values(), key=lambda holder: holder.ends_at, reverse=True):
+        mask = mask_of_holder(holder)
+        masks.append(mask & ~kept)
+        kept |= mask
+    return masks[::-1]
 
 
 def _moved_gres(row: NodeRow, gres: tuple[GresAllocation, ...]) -> tuple[GresAllocation, ...]:
@@ -202,12 +227,22 @@ def _moved_gres(row: NodeRow, gres: tuple[GresAllocation, ...]) -> tuple[GresAll
             pool = row.hardware.pools[item.name]
             mask = mask_of(item.indexes)
             if mask & ~free[item.name]:
+                count, usable = mask.bit_count(), pool.typed_mask(item.type)
                 kept = mask & free[item.name]
-                like = pool.typed_mask(item.type) & free[item.name] & ~kept
-                kept |= lowest_bits(like, mask.bit_count() - kept.bit_count())
-                if kept.bit_count() == mask.bit_count():
+                for devices in (free[item.name], *_by_end(row, partial(_devices, name=item.name))):
+                    kept |= lowest_bits(devices & usable & ~kept, count - kept.bit_count())
+                if kept.bit_count() == count:
                     mask = kept
                     item = GresAllocation(name=item.name, type=item.type, count=item.count, indexes=mask_text(mask))
             free[item.name] &= ~mask
         moved.append(item)
     return tuple(moved)
+
+
+def _devices(holder: Holder, *, name: str) -> int:
+    """Mask of the devices of this name that it holds."""
+    mask = 0
+    for gres in holder.gres:
+        if gres.name == name:
+            mask |= mask_of(gres.indexes)
+    return mask
