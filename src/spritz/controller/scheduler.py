@@ -515,26 +515,36 @@ class SchedulerDriver:
                 self._projection.redeemed.clear()
             done.ended(done, outcome)
 
-    def _started_by_others(self, done: _Application) -> list[tuple[int, Request]]:
+    def _started_by_others(self, done: _Application) -> tuple[list[tuple[int, Request]], set[int]]:
         """Jobs that have started and that the plan takes for waiting, with their requests: while a full pass was under
-        way, quick ones started them. Of jobs that the plan starts, itself or in vain, it has no planned start.
+        way, quick ones started them. And those that the plan starts too, but with other resources. Of jobs that the
+        plan starts, itself or in vain, it has no planned start.
         """
-        started = self._projection.redeemed[done.redeemed :]
-        if not started:
-            return []
+        redeemed = self._projection.redeemed[done.redeemed :]
+        if not redeemed:
+            return [], set()
         arrays = self._context.machine.state.arrays
         planned = {
-            start.job_id if start.task_id is None else arrays.get(start.job_id, {}).get(start.task_id, start.job_id)
+            start.job_id
+            if start.task_id is None
+            else arrays.get(start.job_id, {}).get(start.task_id, start.job_id): start.allocation
             for start in done.plan.starts
         }
-        return [(job_id, request) for job_id, request in started if job_id not in planned]
+        started = [(job_id, request) for job_id, request in redeemed if job_id not in planned]
+        records = self._projection.records
+        elsewhere = {
+            job_id
+            for job_id, _request in redeemed
+            if job_id in planned and job_id in records and records[job_id].allocation != planned[job_id]
+        }
+        return started, elsewhere
 
     def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""
         plan = done.plan
         if self._trusted:
             try:
-                self._projection.adopt(plan, self._started_by_others(done))
+                self._projection.adopt(plan, *self._started_by_others(done))
             except Exception as error:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.plan import Plan, PlannedStart
+from spritz.model.resources import Allocation
 from tests.unit.scheduling.site import Site, node, partition, spec
 
 
@@ -78,3 +81,92 @@ def test_a_planned_start_on_shared_cpus_outlives_a_job_that_shares_them_now() ->
     assert list(site.cycle(100)) == [newer]
     site.projection.adopt(stale, site.projection.redeemed[before:])
     assert promised(site) == [1800.0]
+
+
+def start(site: Site, job_id: int, allocation: Allocation) -> None:
+    """Others start the job there, which breaks all planned starts."""
+    ledger = site.projection.ledger
+    for future_start in [item for items in ledger.by_request.values() for item in items]:
+        ledger.drop(site.projection.profile, future_start)
+    site.follow(Plan(starts=(PlannedStart(job_id=job_id, allocation=allocation),)))
+
+
+def test_a_job_that_the_plan_would_start_elsewhere_leaves_its_nodes_to_no_other() -> None:
+    nodes = [node(f"n{number}", 4) for number in (1, 2)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    running = [site.submit(spec(4, 1, node_list=(name,), time_limit_minutes=60)) for name in ("n1", "n2")]
+    site.cycle()
+    first = site.submit(spec(4, 1, time_limit_minutes=120), priority=9)
+    site.submit(spec(4, 1, time_limit_minutes=60))
+    site.cycle()
+    site.end(running[0])
+    stale = site.plan()
+    assert [item.job_id for item in stale.starts] == [first]
+    (behind,) = stale.future_starts or ()
+    site.end(running[1])
+    start(site, first, behind.allocation)
+    site.send(ApplyPlan(plan=stale))
+    site.projection.adopt(stale, (), {first})
+    assert promised(site) == []
+
+
+def test_planned_starts_are_void_together_if_a_job_that_started_meanwhile_leaves_room_for_one() -> None:
+    nodes = [node("n1", 8)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    site.submit(spec(6, 1, time_limit_minutes=60))
+    site.cycle()
+    first, _second = (site.submit(spec(4, 1, time_limit_minutes=minutes)) for minutes in (30, 31))
+    before, stale = len(site.projection.redeemed), site.plan()
+    newer = site.submit(spec(2, 1, time_limit_minutes=180), priority=9)
+    assert list(site.cycle(100)) == [newer]
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert [(items[0].holder, items[0].start_at) for items in site.projection.ledger.by_request.values()] == [
+        (first, 4600.0)
+    ]
+
+
+def test_a_job_whose_new_planned_start_is_void_keeps_its_former_one() -> None:
+    nodes = [node(f"n{number}", 8) for number in (1, 2)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    site.submit(spec(8, 1, node_list=("n1",), time_limit_minutes=120))
+    site.submit(spec(4, 1, node_list=("n2",), time_limit_minutes=60))
+    long = site.submit(spec(4, 1, node_list=("n2",), time_limit_minutes=180))
+    assert len(site.cycle()) == 3
+    site.submit(spec(8, 1, time_limit_minutes=60))
+    site.cycle()
+    assert promised(site) == [7200.0]
+    site.end(long)
+    before, stale = len(site.projection.redeemed), site.plan()
+    assert [item.start_at - 1000.0 for item in stale.future_starts or ()] == [3600.0]
+    newer = site.submit(spec(4, 1, time_limit_minutes=180), priority=9)
+    assert list(site.cycle(100)) == [newer]
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [7200.0]
+
+
+def test_a_job_that_is_not_started_after_all_keeps_its_former_planned_start() -> None:
+    nodes = [node(f"n{number}", 4) for number in (1, 2)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    site.submit(spec(4, 1, node_list=("n1",), time_limit_minutes=60))
+    other = site.submit(spec(4, 1, node_list=("n2",), time_limit_minutes=180))
+    site.cycle()
+    first = site.submit(spec(4, 1, time_limit_minutes=120))
+    site.cycle()
+    site.end(other)
+    before, stale = len(site.projection.redeemed), site.plan()
+    assert [item.job_id for item in stale.starts] == [first]
+    newer = site.submit(spec(4, 1, time_limit_minutes=180), priority=9)
+    assert list(site.cycle(100)) == [newer]
+    site.send(ApplyPlan(plan=stale))
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [3600.0]
+
+
+def test_an_equal_job_that_started_meanwhile_leaves_the_planned_start_of_the_one_before_it() -> None:
+    site, running, waiting = full_node()
+    before, stale = len(site.projection.redeemed), site.plan()
+    site.end(running)
+    start(site, waiting[1], (stale.future_starts or ())[0].allocation)
+    site.end(waiting[1])
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [3600.0, 10800.0]

@@ -10,7 +10,7 @@ Source: model.events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.cluster import ClusterSettings
@@ -256,11 +256,12 @@ class Projection:
             self.queue.note(record)
         self.memory.add(findings)
 
-    def adopt(self, plan: Plan, started: Sequence[tuple[int, Request]] = ()) -> None:
+    def adopt(self, plan: Plan, started: Sequence[tuple[int, Request]] = (), elsewhere: Collection[int] = ()) -> None:
         """Take over the planned starts of a plan, once its starts have been applied. `started`: jobs that others have
-        started since the snapshot that the plan was made from, with their requests (`redeemed`).
+        started since the snapshot that the plan was made from, with their requests (`redeemed`). `elsewhere`: those
+        that it starts too, with other resources.
         """
-        planned_starts.adopt(self, plan, started)
+        planned_starts.adopt(self, plan, started, elsewhere)
 
     # -- nodes and partitions
 

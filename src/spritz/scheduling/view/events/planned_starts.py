@@ -7,39 +7,43 @@ Source: docs/decisions/0030-planned-starts.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
 from spritz.scheduling.view.events import waiting_jobs
 from spritz.scheduling.view.parameters import parameters_of
-from spritz.scheduling.view.planned_starts import is_same
+from spritz.scheduling.view.planned_starts import FutureStart, is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from spritz.model.plan import Plan, PlannedFutureStart
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder
-    from spritz.scheduling.view.planned_starts import FutureStart
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
 
-def adopt(projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]]) -> None:
+_NO_PLACE = 1 << 62
+
+
+def adopt(
+    projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]], elsewhere: Collection[int]
+) -> None:
     """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
     since, and those on nodes that no longer exist. `started`: jobs that others started since the snapshot that the plan
-    was made from, with their requests. Each of them has used up the earliest planned start of its request, and no
-    planned start may rely on the resources that it has taken.
+    was made from, with their requests. Each of them has used up a planned start of its request, and no planned start
+    may rely on the resources that it has taken. `elsewhere`: jobs that the plan starts, and that others have started
+    with other resources.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
             if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
-    if plan.future_starts is None or _take_over(projection, plan.future_starts, started):
+    if plan.future_starts is None or _take_over(projection, plan, started, elsewhere):
         made, version = projection.memory.made
         if made is plan:
             # The ledger is now as the cycle left it, so failures recorded with its version are still valid. Dropping
@@ -48,15 +52,59 @@ def adopt(projection: Projection, plan: Plan, started: Sequence[tuple[int, Reque
 
 
 def _take_over(
-    projection: Projection, future_starts: Sequence[PlannedFutureStart], started: Sequence[tuple[int, Request]]
+    projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]], elsewhere: Collection[int]
 ) -> bool:
-    """Make the ledger hold these. True if it could take all of them."""
-    index_of = projection.table.index_of
-    used_up = Counter(request for _job_id, request in started)
-    taken = _taken(projection, {job_id for job_id, _request in started})
-    complete = True
+    """Make the ledger hold the planned starts of the plan. True if it could take all of them."""
+    ledger, profile = projection.ledger, projection.profile
+    planned, complete = _by_request(projection, plan.future_starts or ())
+    for job_id, request in started:
+        # Otherwise the next jobs of this request would be promised what those had that run already.
+        used_up = _used_up(projection, job_id, planned.get(request, ()))
+        if used_up is not None:
+            planned[request].remove(used_up)
+        complete = complete and request not in planned
+    # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
+    # each of its nodes in the profile. Grouping by start avoids comparing every pair.
+    replaced: list[FutureStart] = []
+    for request, futures in list(ledger.by_request.items()):
+        left: dict[float, list[PlannedFutureStart]] = {}
+        for item in planned.get(request, ()):
+            left.setdefault(item.start_at, []).append(item)
+        for future_start in futures:
+            alike = left.get(future_start.start_at, [])
+            same = next((item for item in alike if is_same(future_start, item)), None)
+            if same is None:
+                ledger.drop(profile, future_start)
+                replaced.append(future_start)
+            else:
+                future_start.freed, future_start.holder, future_start.place = same.freed, same.holder, same.place
+                alike.remove(same)
+        if request in planned:
+            planned[request] = [item for alike in left.values() for item in alike]
+    projection.queue.shrunk.update(planned)
+    occupied = _occupied(projection, {*(job_id for job_id, _request in started), *elsewhere})
+    new = [(item, request) for request, items in planned.items() for item in items]
+    if occupied:
+        new.sort(key=lambda pair: pair[0].place or _NO_PLACE)
+    #: jobs that the plan would have start otherwise than they can
+    lost = {start.job_id for start in plan.starts if start.task_id is None and _waits(projection, start.job_id)}
+    for item, request in new:
+        future_start = _made(projection, item, request)
+        if occupied and not _has_room(projection, future_start, occupied):
+            complete = False
+            lost.add(item.holder)
+        else:
+            ledger.keep(profile, future_start)
+    return _keep_former(projection, replaced, lost) and complete
+
+
+def _by_request(
+    projection: Projection, future_starts: Sequence[PlannedFutureStart]
+) -> tuple[dict[Request, list[PlannedFutureStart]], bool]:
+    """By request, ascending by start; and whether all of them have jobs and nodes yet."""
+    index_of, complete = projection.table.index_of, True
     planned: dict[Request, list[PlannedFutureStart]] = {}
-    for item in future_starts:
+    for item in sorted(future_starts, key=_order):
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
         entries = record.entries if record is not None else ()
@@ -66,79 +114,99 @@ def _take_over(
             continue
         for request in requests:
             planned.setdefault(request, []).append(item)
-    for request, count in used_up.items():
-        # Otherwise the next jobs of this request would be promised what those had that run already.
-        if request in planned:
-            planned[request] = sorted(planned[request], key=_order)[count:]
+    return planned, complete
+
+
+def _used_up(projection: Projection, job_id: int, items: Sequence[PlannedFutureStart]) -> PlannedFutureStart | None:
+    """As `FutureStarts.used_up_by`."""
+    if parameters_of(projection.settings).predict:
+        return items[0] if items else None
+    record = projection.records.get(job_id)
+    ids = (job_id, record.array_job_id if record is not None else 0)
+    own = next((item for item in items if item.holder and item.holder in ids), None)
+    return own or next((item for item in items if not _waits(projection, item.holder)), None)
+
+
+def _made(projection: Projection, item: PlannedFutureStart, request: Request) -> FutureStart:
+    uid = projection.records[item.job_id].spec.uid
+    future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
+    future_start.provisional, future_start.queued, future_start.freed = item.provisional, item.queued, item.freed
+    future_start.holder, future_start.place = item.holder, item.place
+    return future_start
+
+
+def _keep_former(projection: Projection, replaced: Iterable[FutureStart], lost: Collection[int]) -> bool:
+    """The plan replaced these planned starts, and has nothing for the jobs in `lost`: they keep what they had, where
+    that is free yet. False if one is kept.
+    """
+    former = [item for item in replaced if item.holder and item.holder in lost] if lost else []
+    complete = True
+    for item in sorted(former, key=lambda item: item.place or _NO_PLACE):
+        if _has_room(projection, item, None):
+            projection.ledger.keep(projection.profile, item)
+            projection.queue.shrunk.add(item.request)
             complete = False
-    # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
-    # each of its nodes in the profile. Grouping by start avoids comparing every pair.
-    for request, items in list(projection.ledger.by_request.items()):
-        left: dict[float, list[PlannedFutureStart]] = {}
-        for item in planned.get(request, ()):
-            left.setdefault(item.start_at, []).append(item)
-        for future_start in items:
-            alike = left.get(future_start.start_at, [])
-            same = next((item for item in alike if is_same(future_start, item)), None)
-            if same is None:
-                projection.ledger.drop(projection.profile, future_start)
-            else:
-                future_start.freed, future_start.holder, future_start.place = same.freed, same.holder, same.place
-                alike.remove(same)
-        if request in planned:
-            planned[request] = [item for alike in left.values() for item in alike]
-    projection.queue.shrunk.update(planned)
-    for request, new in planned.items():
-        for item in new:
-            if taken and _is_taken(projection, taken, item, request):
-                complete = False
-                continue
-            uid = projection.records[item.job_id].spec.uid
-            future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
-            future_start.provisional, future_start.queued, future_start.freed = (
-                item.provisional,
-                item.queued,
-                item.freed,
-            )
-            future_start.holder, future_start.place = item.holder, item.place
-            projection.ledger.keep(projection.profile, future_start)
     return complete
 
 
-def _taken(projection: Projection, job_ids: Iterable[int]) -> dict[str, float]:
-    """Nodes of these jobs, and until when the last of them may be there."""
-    taken: dict[str, float] = {}
+def _occupied(projection: Projection, job_ids: Iterable[int]) -> dict[int, float]:
+    """Nodes of these jobs, by index, and until when the last of them may be there."""
+    occupied: dict[int, float] = {}
+    index_of = projection.table.index_of
     for job_id in job_ids:
         record = projection.records.get(job_id)
         if record is None or record.allocation is None:
             continue
-        for name in record.names:
-            taken[name] = max(taken.get(name, 0.0), record.ends_at)
-    return taken
+        for index in (index_of[name] for name in record.names if name in index_of):
+            occupied[index] = max(occupied.get(index, 0.0), record.ends_at)
+    return occupied
 
 
-def _is_taken(projection: Projection, taken: Mapping[str, float], item: PlannedFutureStart, request: Request) -> bool:
-    """Whether jobs that the plan did not know leave too little for the planned start. Its job has none then, until the
-    next full cycle: kept, it would be a promise that cannot be kept, and would put off the jobs behind it once more.
+def _has_room(projection: Projection, item: FutureStart, occupied: Mapping[int, float] | None) -> bool:
+    """Whether running jobs and other planned starts leave enough for this one on nodes that are `occupied` when it
+    begins (None: on all of its nodes). Its job has none otherwise, until the next full cycle: kept, it would be a
+    promise that cannot be kept, and would put off the jobs behind it once more.
     """
-    if request.share_rows:
-        return False  # jobs of its partition share CPUs
+    if item.request.share_rows:
+        return True  # jobs of its partition share CPUs
     latest = item.start_at + parameters_of(projection.settings).resolution_seconds  # it may be a little late
-    for part in item.allocation.nodes:
-        if taken.get(part.node, 0.0) <= latest:
-            continue
-        row = projection.table.rows[projection.table.index_of[part.node]].after(latest)
-        if mask_of(part.cpus).bit_count() > row.free_cpus.bit_count():
-            return True
-        if request.memory_counts and part.memory_mib > row.free_memory_mib:
-            return True
-        if any(
-            mask_of(gres.indexes).bit_count() > row.devices_free(gres.name, gres.type).bit_count()
-            for gres in part.gres
-            if gres.name in row.gres_free
-        ):
-            return True
-    return False
+    return all(
+        _spares(projection, index, holder, item, latest)
+        for index, holder in item.parts
+        if occupied is None or occupied.get(index, 0.0) > latest
+    )
+
+
+def _spares(projection: Projection, index: int, holder: Holder, item: FutureStart, latest: float) -> bool:
+    """Whether as much as the holder takes is free on the node from `latest` until the planned start ends."""
+    row, kinds = projection.table.rows[index], projection.profile.kinds
+    pools = row.hardware.pools
+    #: places in `NodeRow.counts` and in `Holder.taken`: CPUs, memory if it counts, and GRES that are not shares
+    places = [(0, 0), *([(2, 1)] if item.request.memory_counts else ())]
+    places += [
+        (place + 4, place + 3) for place, (name, _) in enumerate(kinds) if name in pools and not pools[name].shares
+    ]
+
+    def amounts(other: Holder, sign: int) -> list[int]:
+        taken = other.taken(kinds, row.hardware)
+        return [sign * taken[place] for _place, place in places]
+
+    counts = row.after(latest).counts(kinds)
+    changes = [(latest, 1, [counts[place] for place, _place in places]), (latest, -1, amounts(holder, -1))]
+    if not row.overlaps:  # else what one gives back another may hold
+        changes += [(other.ends_at, 1, amounts(other, 1)) for other in row.holders.values() if other.ends_at > latest]
+        for hold, other in projection.profile.holds.get(index, ()):
+            if isinstance(hold, FutureStart) and not hold.request.share_rows and hold.end_at > latest:
+                changes.append((max(hold.start_at, latest), -1, amounts(other, -1)))
+                changes.append((hold.end_at, 1, amounts(other, 1)))
+    state = [0] * len(places)
+    for at, _sign, change in sorted(changes, key=lambda change: (change[0], -change[1])):
+        if at >= item.end_at > latest:
+            break
+        state = [have + count for have, count in zip(state, change, strict=True)]
+        if min(state) < 0:
+            return False
+    return True
 
 
 def restore(projection: Projection, future_starts: list[FutureStart], before: dict[str, Hardware]) -> None:
