@@ -219,3 +219,18 @@ def test_a_job_that_starts_beside_an_equal_one_leaves_that_its_planned_start() -
     assert len(started) == 1
     (items,) = site.projection.ledger.by_request.values()
     assert [item.holder for item in items] == [job for job in (first, later) if job not in started]
+
+
+def test_an_equal_job_that_starts_in_the_same_cycle_leaves_the_one_before_it_its_new_planned_start() -> None:
+    """The first in the queue displaces one behind it; beside it there is room for the next, and none for the last."""
+    site = site_of((), "n1", "n2")
+    site.submit(spec(2, time_limit_minutes=60, node_list=("n1",)))
+    early = site.submit(spec(2, time_limit_minutes=10, node_list=("n1",)))
+    site.submit(spec(4, time_limit_minutes=8, node_list=("n2",)))
+    assert len(site.cycle()) == 3
+    equal = [site.submit(spec(1, time_limit_minutes=60)) for _ in range(2)]
+    site.submit(spec(2, 1, time_limit_minutes=90, node_list=("n1",)))
+    site.submit(spec(1, time_limit_minutes=61, node_list=("n1",)))
+    site.cycle()
+    site.end(early)
+    assert sorted(site.cycle()) == equal

@@ -183,6 +183,7 @@ class Backfill:
                 )
                 self._overtaking.seen(future_start)
             self._looked_at.add(future_start)
+            self._give(future_start, record)
             self._since[request] = future_start.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), future_start.start_at)
             if place == places.start:
@@ -190,6 +191,11 @@ class Backfill:
                 self.planned_count[shape.order] += 1
             self._limits.count(record, request)
         return len(self.planned.ledger) <= self._parameters.planned_starts_max
+
+    def _give(self, future_start: FutureStart, record: JobRecord) -> None:
+        # A quick cycle knows too little to say that a planned start is now another job's.
+        if self._full or self._parameters.predict or not future_start.holder:
+            self.planned.give(future_start, record)
 
     def _unseen(self, request: Request, place: int) -> FutureStart | None:
         """The planned start at this place that this cycle has not looked at. Of several at the same time, which change
@@ -209,12 +215,12 @@ class Backfill:
         With that one it would start later than it need: all behind the gap would move back by one place, by hours if
         the jobs are long.
         """
-        holder = next_one.holder
+        holder = self.planned.holder_of(next_one)
         if self._parameters.predict or holder in (0, record.id) or record.queued > next_one.queued:
             return False
         other = self._snapshot.records.get(holder)
         items = self.planned.ledger.of(next_one.request)
-        return other is not None and other.waiting and all(item.holder != record.id for item in items)
+        return other is not None and other.waiting and all(self.planned.holder_of(item) != record.id for item in items)
 
     def _drop_from(self, request: Request, place: int) -> None:
         """Drop the planned starts of the request from this place on; they are planned again in this cycle."""
@@ -359,6 +365,7 @@ class Backfill:
             if self._overtaking is not None:
                 self._overtaking.seen(future_start)
             self._looked_at.add(future_start)
+            self._give(future_start, record)
             self.planned_jobs.append((record, future_start))
             self._limits.count(record, future_start.request)
             line = future_start.request.partition
@@ -510,16 +517,10 @@ class Backfill:
 
     def list(self) -> tuple[PlannedFutureStart, ...] | None:
         """All planned starts, for the plan; None if this cycle changed none."""
-        # A quick cycle knows too little to say that a planned start is now another job's.
-        holders = {
-            id(future_start): record.id
-            for record, future_start in self.planned_jobs
-            if self._full or self._parameters.predict or not future_start.holder
-        }
         moved = self._parameters.predict_slowdown and any(
             item.holder != record.id for record, item in self.planned_jobs
         )
         if not self.planned.changed and not moved:
             return None
         places = self._overtaking.places() if self._overtaking is not None else {}
-        return to_plan(self.planned.ledger, self._snapshot.queue.shapes, holders, places)
+        return to_plan(self.planned.ledger, self._snapshot.queue.shapes, self.planned.holder_of, places)

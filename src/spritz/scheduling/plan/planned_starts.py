@@ -67,6 +67,9 @@ class PlannedStarts:
         self._waiting: Counter[Request] = Counter()
         #: by job and request: the place of its planned start, if it is one of those
         self._places: dict[tuple[int, Request], int] = {}
+        #: Planned starts that are of other jobs in this cycle than in its snapshot. Those are not changed themselves:
+        #: the projection has them too.
+        self._holders: dict[FutureStart, int] = {}
         #: whether the planned starts differ from the snapshot's
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
@@ -213,10 +216,18 @@ class PlannedStarts:
             return None
         place = self._places.get((record.id, request), self._waiting[request])
         next_one = items[place] if place < len(items) else None
-        if self._in_turn or (next_one is not None and next_one.holder == record.id):
+        if self._in_turn or (next_one is not None and self.holder_of(next_one) == record.id):
             return next_one
-        own = next((item for item in items if item.holder == record.id), None)
-        return next_one if own is None and next_one is not None and not self._waits(next_one.holder) else own
+        own = next((item for item in items if self.holder_of(item) == record.id), None)
+        return next_one if own is None and next_one is not None and not self._waits(self.holder_of(next_one)) else own
+
+    def give(self, future_start: FutureStart, record: JobRecord) -> None:
+        """The planned start is this job's from now on."""
+        self._holders[future_start] = record.id
+
+    def holder_of(self, future_start: FutureStart) -> int:
+        """The job that the planned start is for; 0: none."""
+        return self._holders.get(future_start, future_start.holder)
 
     def wait(self, record: JobRecord, request: Request, tasks: int = 1) -> int:
         """Note that the job waits, or this many tasks of the array: the next planned starts of the request are its.
@@ -287,7 +298,9 @@ class PlannedStarts:
         # resources for a job that runs already, until the time had passed.
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
-            used_up = self.ledger.used_up_by(record, shape.request, self._waits, in_turn=self._in_turn)
+            used_up = self.ledger.used_up_by(
+                record, shape.request, self._waits, in_turn=self._in_turn, holder_of=self.holder_of
+            )
             if used_up is not None:
                 self._let_go(used_up)
                 if used_up.start_at < self._snapshot.now and used_up.allocation.names == allocation.names:
@@ -339,7 +352,7 @@ class PlannedStarts:
             return  # perhaps a reservation begins there: it is planned anew
         start_at = future_start.start_at + seconds
         later = self.ledger.moved(self.profile(), future_start, start_at, future_start.allocation)
-        later.provisional, later.holder = future_start.provisional, future_start.holder
+        later.provisional, later.holder = future_start.provisional, self.holder_of(future_start)
         self.keep(later)
 
     def _waits(self, job_id: int) -> bool:

@@ -11,6 +11,7 @@ bf_*.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
@@ -107,7 +108,13 @@ class FutureStarts:
         return self.by_request.get(request, ()) if self.by_request else ()
 
     def used_up_by(
-        self, record: JobRecord, request: Request, waits: Callable[[int], bool], *, in_turn: bool
+        self,
+        record: JobRecord,
+        request: Request,
+        waits: Callable[[int], bool],
+        *,
+        in_turn: bool,
+        holder_of: Callable[[FutureStart], int] = attrgetter("holder"),
     ) -> FutureStart | None:
         """The planned start of the request that this job uses up when it starts: the one made for it, or else the first
         that was made for no job that still `waits` (asked by job id). The first of all, with `in_turn`.
@@ -115,9 +122,9 @@ class FutureStarts:
         items = self.of(request)
         if in_turn:
             return items[0] if items else None
-        ids = (record.id, record.array_job_id)
-        own = next((item for item in items if item.holder and item.holder in ids), None)
-        return own or next((item for item in items if not waits(item.holder)), None)
+        ids = {record.id, record.array_job_id} - {0}
+        own = next((item for item in items if holder_of(item) in ids), None)
+        return own or next((item for item in items if not waits(holder_of(item))), None)
 
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int
@@ -140,6 +147,7 @@ class FutureStarts:
         uid = future_start.parts[0][1].uid
         other = self.make(profile, future_start.request, start_at, allocation, uid=uid)
         other.freed, other.queued, other.place = future_start.freed, future_start.queued, future_start.place
+        other.holder = future_start.holder
         return other
 
     def keep(self, profile: Profile, future_start: FutureStart) -> None:
@@ -166,10 +174,13 @@ class FutureStarts:
 
 
 def to_plan(
-    ledger: FutureStarts, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
+    ledger: FutureStarts,
+    shapes: Mapping[Request, Shape],
+    holder_of: Callable[[FutureStart], int],
+    places: Mapping[int, int],
 ) -> tuple[PlannedFutureStart, ...]:
-    """All planned starts of a ledger, for a plan. By `id` of the planned start: `holders`, the jobs for which this
-    cycle made or kept them, and `places`, the positions of those jobs.
+    """All planned starts of a ledger, for a plan. `holder_of`: the jobs for which this cycle made or kept them.
+    `places`: the positions of those jobs, by `id` of the planned start.
     """
     planned = []
     for request, items in ledger.by_request.items():
@@ -186,7 +197,7 @@ def to_plan(
                     provisional=item.provisional,
                     queued=item.queued,
                     freed=item.freed,
-                    holder=holders.get(id(item), item.holder),
+                    holder=holder_of(item),
                     place=places.get(id(item), item.place),
                 )
             )
