@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.preemption import PreemptionPolicy
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
@@ -234,3 +235,59 @@ def test_an_equal_job_that_starts_in_the_same_cycle_leaves_the_one_before_it_its
     site.cycle()
     site.end(early)
     assert sorted(site.cycle()) == equal
+
+
+def test_those_put_off_keep_their_places_from_one_that_has_come_since() -> None:
+    """The second ranks higher than the late one: the cycle has considered it by the time that it is put off."""
+    site = site_of((), "n1", "n2")
+    running = site.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    site.submit(spec(4, time_limit_minutes=30, node_list=("n2",)))
+    site.cycle()
+    second = site.submit(spec(8, 2, time_limit_minutes=10))
+    late = site.submit(spec(4, time_limit_minutes=20, node_list=("n1",)))
+    begun = site.now
+    site.cycle()
+    site.now += 605
+    site.end(running)
+    newest = site.submit(spec(8, 2, time_limit_minutes=30))
+    plan = site.cycle_plan()
+    assert [start.job_id for start in plan.starts] == [late]
+    assert {item.holder: item.start_at - begun for item in plan.future_starts or ()} == {second: 1805.0, newest: 2405.0}
+
+
+def reserve(site: Site, name: str, start: float) -> None:
+    request = ReservationRequest(
+        name="r", users=("alice",), nodes=(name,), start_at=site.now + start, duration_seconds=9000.0
+    )
+    site.send(CreateReservation(request=request))
+
+
+def test_reservations_of_other_nodes_do_not_matter_to_those_that_are_put_off() -> None:
+    site = site_of((), "n1", "n2")
+    reserve(site, "n2", 0.0)
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    first, second = site.submit(spec(4, time_limit_minutes=60)), site.submit(spec(4, time_limit_minutes=30))
+    site.cycle()
+    site.now += 630
+    site.end(late)
+    assert list(site.cycle(100)) == [first]
+    (item,) = (item for items in site.projection.ledger.by_request.values() for item in items)
+    assert (item.holder, item.start_at) == (second, site.now + 3600)
+
+
+@pytest.mark.parametrize("quick", [None, 100])
+def test_a_late_job_does_not_run_into_a_reservation(quick: int | None) -> None:
+    """The core would refuse the start, again and again."""
+    site = site_of((), "n1")
+    reserve(site, "n1", 4200.0)
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    site.submit(spec(4, time_limit_minutes=60))
+    site.cycle()
+    site.now += 605
+    site.end(late)
+    assert not site.cycle(quick)
+    site.cycle()
+    (item,) = (item for items in site.projection.ledger.by_request.values() for item in items)
+    assert item.start_at == 1000.0 + 4200.0 + 9000.0

@@ -65,16 +65,14 @@ class Backfill:
         self._effort = Effort(CYCLE_STEPS_MAX if full else QUICK_STEPS_MAX)
         self.planned = planned
         planned.before_reading = self._make_deferred
-        #: waiting jobs with their planned starts, in order of rank
-        self.planned_jobs: list[tuple[JobRecord, FutureStart]] = []
+        #: waiting jobs with their planned starts, in order of rank; some may have been put off since
+        self._planned_jobs: list[tuple[JobRecord, FutureStart]] = []
         #: Planned starts made when the queue had counted fewer arrivals than this have been dropped, except those of
         #: jobs already considered.
         self._renewed, self.planned_count = 0, Counter[int]()
         #: by `Shape.order`: shapes whose jobs wait for resources
         self.waiting: dict[int, Shape] = {}
         self._limits = BackfillLimits(snapshot, parameters, full=full)
-        #: planned starts of jobs that have been considered
-        self._looked_at: set[FutureStart] = set()
         #: by request: its latest planned start so far, so that jobs with equal requests start in order
         self._since: dict[Request, float] = {}
         #: the same for heterogeneous jobs, by the requests of all components
@@ -182,12 +180,12 @@ class Backfill:
                     future_start, lambda: self._search(request, NEVER), first=first
                 )
                 self._overtaking.seen(future_start)
-            self._looked_at.add(future_start)
+            self.planned.considered.add(future_start)
             self._give(future_start, record)
             self._since[request] = future_start.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), future_start.start_at)
             if place == places.start:
-                self.planned_jobs.append((record, future_start))
+                self._planned_jobs.append((record, future_start))
                 self.planned_count[shape.order] += 1
             self._limits.count(record, request)
         return len(self.planned.ledger) <= self._parameters.planned_starts_max
@@ -207,7 +205,7 @@ class Backfill:
         first = place
         while first and items[first - 1].start_at == items[place].start_at:
             first -= 1
-        return next((item for item in items[first:] if item not in self._looked_at), items[place])
+        return next((item for item in items[first:] if item not in self.planned.considered), items[place])
 
     def _has_lost(self, record: JobRecord, next_one: FutureStart) -> bool:
         """Whether the job has lost its planned start, and the next one of its request was made for a job behind it.
@@ -225,7 +223,7 @@ class Backfill:
     def _drop_from(self, request: Request, place: int) -> None:
         """Drop the planned starts of the request from this place on; they are planned again in this cycle."""
         for future_start in self.planned.ledger.of(request)[place:]:
-            if future_start not in self._looked_at:
+            if future_start not in self.planned.considered:
                 self.planned.drop(future_start)
                 self._old -= 1
 
@@ -318,7 +316,7 @@ class Backfill:
         for request in list(self.planned.ledger.by_request):
             for future_start in self.planned.ledger.of(request):
                 # Those of jobs of higher rank, which have been considered, stay.
-                if future_start not in self._looked_at and (
+                if future_start not in self.planned.considered and (
                     future_start.queued < record.queued
                     or any(index in lost_nodes for index, _holder in future_start.parts)
                 ):
@@ -364,9 +362,9 @@ class Backfill:
         for record, future_start in zip(gang.records, planned, strict=True):
             if self._overtaking is not None:
                 self._overtaking.seen(future_start)
-            self._looked_at.add(future_start)
+            self.planned.considered.add(future_start)
             self._give(future_start, record)
-            self.planned_jobs.append((record, future_start))
+            self._planned_jobs.append((record, future_start))
             self._limits.count(record, future_start.request)
             line = future_start.request.partition
             self._order[line] = max(self._order.get(line, 0.0), future_start.start_at)
@@ -494,6 +492,12 @@ class Backfill:
         return self.planned.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
+
+    @property
+    def planned_jobs(self) -> list[tuple[JobRecord, FutureStart]]:
+        """Waiting jobs with their planned starts, in order of rank."""
+        current = ((record, self.planned.current(future_start)) for record, future_start in self._planned_jobs)
+        return [(record, future_start) for record, future_start in current if future_start is not None]
 
     def write_notes(self, notes: Notes, started: set[int]) -> None:
         """Write the planned starts into the notes of their jobs."""

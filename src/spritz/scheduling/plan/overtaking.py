@@ -82,7 +82,7 @@ class Overtaking:
 
     def places(self) -> dict[int, int]:
         """Position in this cycle's order, by `id` of the planned start."""
-        return {id(future_start): place for place, future_start in enumerate(self._order, 1)}
+        return {id(self._planned.current(item)): place for place, item in enumerate(self._order, 1)}
 
     def _overtaken(self, place: int) -> list[FutureStart]:
         """Planned starts of a smaller place whose jobs have not been considered."""

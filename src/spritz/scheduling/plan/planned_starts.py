@@ -24,7 +24,7 @@ from spritz.scheduling.plan.license_profile import LicenseProfile
 from spritz.scheduling.plan.overdue import Overdue
 from spritz.scheduling.view.planned_starts import FutureStart
 from spritz.scheduling.view.profile import FutureRows
-from spritz.scheduling.view.reservations import view_of
+from spritz.scheduling.view.reservations import crossed, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -70,6 +70,10 @@ class PlannedStarts:
         #: Planned starts that are of other jobs in this cycle than in its snapshot. Those are not changed themselves:
         #: the projection has them too.
         self._holders: dict[FutureStart, int] = {}
+        #: planned starts of jobs that have been considered
+        self.considered: set[FutureStart] = set()
+        #: those that were put off, and what is in their place (None: they are to be planned anew)
+        self._put_off_to: dict[FutureStart, FutureStart | None] = {}
         #: whether the planned starts differ from the snapshot's
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
@@ -249,6 +253,8 @@ class PlannedStarts:
         if future_start.start_at > now or future_start.provisional or request.segment_alone:
             return None
         assert len(future_start.parts) == len(future_start.allocation.nodes)
+        if now > future_start.start_at and self._meets_reservation(future_start, now + request.seconds):
+            return None
         rows, holds = self._table.rows, self.view(request).holds
         for (index, _holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
             if not is_free(rows[index], part, request):
@@ -275,6 +281,9 @@ class PlannedStarts:
         """Whether its time is about to come or has just passed, and all of it is free soon: nodes are being cleared."""
         request, latest = future_start.request, future_start.start_at + self.late_seconds
         if future_start.provisional or abs(self._snapshot.now - future_start.start_at) > self.late_seconds:
+            return False
+        late = max(0.0, self._snapshot.now - future_start.start_at)
+        if late and self._meets_reservation(future_start, future_start.end_at + late):
             return False
         for (index, holder), part in zip(future_start.parts, future_start.allocation.nodes, strict=True):
             row = self._table.rows[index].after(latest)
@@ -348,12 +357,38 @@ class PlannedStarts:
 
     def _put_off(self, future_start: FutureStart, seconds: float) -> None:
         self.drop(future_start)
-        if self.reserved.first_start() < future_start.end_at + seconds:
-            return  # perhaps a reservation begins there: it is planned anew
-        start_at = future_start.start_at + seconds
+        start_at, until = future_start.start_at + seconds, future_start.end_at + seconds
+        self._put_off_to[future_start] = None
+        if self._meets_reservation(future_start, until):
+            return  # it is planned anew
         later = self.ledger.moved(self.profile(), future_start, start_at, future_start.allocation)
         later.provisional, later.holder = future_start.provisional, self.holder_of(future_start)
+        self._put_off_to[future_start] = later
+        if future_start in self.considered:
+            self.considered.add(later)
         self.keep(later)
+
+    def current(self, future_start: FutureStart) -> FutureStart | None:
+        """What is in the place of a planned start that was put off in this cycle; None if nothing is."""
+        item: FutureStart | None = future_start
+        while item is not None and item in self._put_off_to:
+            item = self._put_off_to[item]
+        return item
+
+    def _meets_reservation(self, future_start: FutureStart, until: float) -> bool:
+        """Whether the job would run into a reservation if it ended at this time, or start when its own is over."""
+        request = future_start.request
+        start_at = until - (future_start.end_at - future_start.start_at)
+        holds = self.view(request).holds
+        return (
+            start_at > self.reserved.window(request)[1]
+            or crossed(self.reserved, request, future_start.allocation, start_at) is not None
+            or any(
+                not isinstance(hold, FutureStart) and future_start.end_at <= hold.start_at < until
+                for index, _holder in future_start.parts
+                for hold, _ in holds.get(index, ())
+            )
+        )
 
     def _waits(self, job_id: int) -> bool:
         record = self._snapshot.records.get(job_id)
