@@ -291,3 +291,25 @@ def test_a_late_job_does_not_run_into_a_reservation(quick: int | None) -> None:
     site.cycle()
     (item,) = (item for items in site.projection.ledger.by_request.values() for item in items)
     assert item.start_at == 1000.0 + 4200.0 + 9000.0
+
+
+@pytest.mark.parametrize("quick", [None, 100])
+def test_equal_jobs_change_places_if_the_nodes_of_the_second_are_free_first(quick: int | None) -> None:
+    """Then the second waits for those of the first. One behind them, for which there is room already, does not."""
+    site = site_of((), "n1", "n2")
+    running = [site.submit(spec(2, 1, time_limit_minutes=10)) for _ in range(4)]
+    homes = site.cycle()
+    equal = [site.submit(spec(4, 1, time_limit_minutes=60)) for _ in range(2)]
+    site.submit(spec(2, 1, time_limit_minutes=60))
+    site.cycle()
+    items = next(iter(site.projection.ledger.by_request.values()))
+    (name,) = items[0].allocation.names
+    site.now += 600
+    last = next(job for job in running if homes[job].names == (name,))
+    for job in running:
+        site.end(job, completing=(name,) if job == last else ())
+    site.now += 5
+    assert list(site.cycle(quick)) == [equal[0]]
+    site.now += 20
+    site.gone(last, name)
+    assert list(site.cycle(100)) == [equal[1]]

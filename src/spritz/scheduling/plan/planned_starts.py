@@ -87,6 +87,11 @@ class PlannedStarts:
         self.before_reading: Callable[[], None] = lambda: None
 
     @property
+    def now(self) -> float:
+        """The time of the cycle, in seconds since the epoch."""
+        return self._snapshot.now
+
+    @property
     def version(self) -> int:
         """Changes whenever planned starts are dropped or moved, so that a job they held back may be able to start."""
         return self.ledger.version
@@ -242,6 +247,23 @@ class PlannedStarts:
         place = self._places[record.id, request] = self._waiting[request]
         self._waiting[request] += tasks
         return place
+
+    def due(self, record: JobRecord, request: Request) -> Allocation | None:
+        """The allocation of the job's planned start if its time has come and all of it is free. If it comes late, that
+        of an equal job behind it may be free before: the two change places then.
+        """
+        own = self.of(record, request)
+        allocation = None if own is None else self.free_allocation(own)
+        if own is None or allocation is not None or self._in_turn or own.start_at >= self._snapshot.now:
+            return allocation
+        for other in self.ledger.of(request):
+            if other is not own and other not in self.considered:
+                allocation = self.free_allocation(other)
+                if allocation is not None:
+                    self._holders[own], self._holders[other] = self.holder_of(other), self.holder_of(own)
+                    self.changed = True
+                    return allocation
+        return None
 
     def free_allocation(self, future_start: FutureStart) -> Allocation | None:
         """Its allocation, if its time has come, all of it is free, and no later plan clashes. If it is a little late,

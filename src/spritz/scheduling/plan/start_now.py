@@ -84,7 +84,7 @@ class StartSearch:
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
         planned = self._planned.of(record, shape.request)
-        allocation = None if planned is None else self._planned.free_allocation(planned)
+        allocation = self._planned.due(record, shape.request)
         due = None if allocation is None else (allocation, None)
         is_late = planned is not None and planned.start_at < self._snapshot.now
         start = (due if is_late else None) or self._look_for(record, key, shape) or due
