@@ -162,3 +162,26 @@ def test_of_two_equal_jobs_the_second_does_not_take_the_start_that_is_made_for_t
     here.now += 121
     here.end(short)
     assert list(here.cycle()) == [first]
+
+
+def test_the_head_does_not_win_seconds_at_the_cost_of_hours_of_another() -> None:
+    """One behind it is planned before it. A job that is cleared late puts both off."""
+    here = Site([node(f"n{number}", 4) for number in range(1, 3)])
+    late = here.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    here.submit(spec(4, time_limit_minutes=30, node_list=("n2",)))
+    assert len(here.cycle()) == 2
+    first = here.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    head = here.submit(spec(8, 2, time_limit_minutes=60))
+    small = here.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    begun = here.now
+    here.cycle()
+    here.now += 600
+    here.end(late, completing=("n1",))
+    here.now += 20
+    here.gone(late, "n1")
+    assert list(here.cycle(100)) == [first]
+    here.cycle()
+    promised = {
+        item.holder: item.start_at - begun for items in here.projection.ledger.by_request.values() for item in items
+    }
+    assert promised == {small: 1220.0, head: 1820.0}

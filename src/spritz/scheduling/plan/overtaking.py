@@ -72,13 +72,20 @@ class Overtaking:
         # their jobs plan again when their turn comes in this cycle.
         self._planned.take_back((*rivals, future_start))
         start = search()
-        if start is None or start[0] >= future_start.start_at:
+        if start is None or not self._is_gain(start[0], future_start.start_at):
             for kept_start in (future_start, *(rivals if again else ())):
                 self._planned.keep(kept_start)
             return future_start
         better = self._planned.ledger.moved(self._planned.profile(), future_start, *start)
         self._planned.keep(better)
         return better
+
+    def _is_gain(self, start_at: float, before: float) -> bool:
+        """Whether starting then, and not as planned before, is worth the hours that it may cost others. A few seconds,
+        such as those by which jobs before it were late, are not, unless it can start now.
+        """
+        planned = self._planned
+        return start_at < before and (start_at <= planned.now or start_at < before - planned.late_seconds)
 
     def places(self) -> dict[int, int]:
         """Position in this cycle's order, by `id` of the planned start."""
