@@ -313,3 +313,45 @@ def test_equal_jobs_change_places_if_the_nodes_of_the_second_are_free_first(quic
     site.now += 20
     site.gone(last, name)
     assert list(site.cycle(100)) == [equal[1]]
+
+
+@pytest.mark.parametrize("quick", [None, 100])
+def test_a_job_whose_nodes_are_being_cleared_takes_none_from_an_equal_one(quick: int | None) -> None:
+    """Each waits for a part of the second node. Both would wait for it if the first took the third one."""
+    homes = [partition("p", ("n1", "n2", "n3"), default=True)]
+    site = Site([node("n1", 2), node("n2", 4), node("n3", 2)], homes)
+    running = [
+        site.submit(spec(count, 1, time_limit_minutes=10, node_list=(name,)))
+        for name, count in (("n1", 2), ("n2", 4), ("n3", 2))
+    ]
+    site.cycle()
+    equal = [site.submit(spec(2, 2, cpus_per_task=2, time_limit_minutes=60)) for _ in range(2)]
+    site.submit(spec(2, 1, time_limit_minutes=60, node_list=("n2",)))
+    site.cycle()
+    site.now += 600
+    for job in running:
+        site.end(job, completing=("n2",) if job == running[1] else ())
+    site.now += 5
+    assert not site.cycle(quick)
+    site.gone(running[1], "n2")
+    assert list(site.cycle(100)) == equal
+
+
+def test_equal_jobs_that_start_at_the_same_time_keep_their_own_planned_starts() -> None:
+    """Otherwise a job between them in the queue would seem to have overtaken the one behind it."""
+    site = site_of((), "n1", "n2")
+    for name in ("n1", "n2"):
+        site.submit(spec(4, time_limit_minutes=10, node_list=(name,)))
+    site.cycle()
+    equal = [site.submit(spec(3, 1, time_limit_minutes=60)) for _ in range(2)]
+    site.cycle()
+    ledger = site.projection.ledger
+    (items,) = ledger.by_request.values()
+    before = [(item.holder, item.allocation.names) for item in items]
+    assert [holder for holder, _names in before] == equal
+    ledger.drop(site.projection.profile, items[0])
+    ledger.keep(site.projection.profile, items[0])
+    site.submit(spec(1, 1, time_limit_minutes=60))
+    site.cycle()
+    (items, _other) = ledger.by_request.values()
+    assert sorted((item.holder, item.allocation.names) for item in items) == before

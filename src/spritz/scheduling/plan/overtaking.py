@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.planned_starts import PlannedStarts
@@ -66,26 +66,49 @@ class Overtaking:
         again = self._tries <= TRIES
         if again:
             rivals = [rival for rival in rivals if rival.start_at < future_start.end_at]
+        if not again:
+            return self._without(future_start, rivals, search, self._is_earlier) or future_start
+        better = self._without(future_start, rivals, search, self._is_gain)
+        if better is None:
+            behind = [rival for rival in rivals if rival.start_at > future_start.start_at]
+            better = self._without(future_start, behind, search, self._is_now)
+        return better or future_start
+
+    def _without(
+        self,
+        future_start: FutureStart,
+        rivals: Sequence[FutureStart],
+        search: Callable[[], tuple[float, Allocation] | None],
+        is_better: Callable[[float, float], bool],
+    ) -> FutureStart | None:
+        """A planned start in place of this one that is found if the rivals are dropped; None if it is no better. They
+        are restored then, if they were to be tried.
+        """
         if not rivals:
-            return future_start
+            return None
         # Search as if the rivals were gone. If that gains nothing, they are restored; beyond `TRIES` they are not, and
         # their jobs plan again when their turn comes in this cycle.
         self._planned.take_back((*rivals, future_start))
         start = search()
-        if start is None or not self._is_gain(start[0], future_start.start_at):
-            for kept_start in (future_start, *(rivals if again else ())):
+        if start is None or not is_better(start[0], future_start.start_at):
+            for kept_start in (future_start, *(rivals if self._tries <= TRIES else ())):
                 self._planned.keep(kept_start)
-            return future_start
+            return None
         better = self._planned.ledger.moved(self._planned.profile(), future_start, *start)
         self._planned.keep(better)
         return better
 
+    def _is_earlier(self, start_at: float, before: float) -> bool:
+        return start_at < before
+
     def _is_gain(self, start_at: float, before: float) -> bool:
         """Whether starting then, and not as planned before, is worth the hours that it may cost others. A few seconds,
-        such as those by which jobs before it were late, are not, unless it can start now.
+        such as those by which jobs before it were late, are not.
         """
-        planned = self._planned
-        return start_at < before and (start_at <= planned.now or start_at < before - planned.late_seconds)
+        return start_at < before - self._planned.late_seconds
+
+    def _is_now(self, start_at: float, before: float) -> bool:
+        return start_at < before and start_at <= self._planned.now
 
     def places(self) -> dict[int, int]:
         """Position in this cycle's order, by `id` of the planned start."""

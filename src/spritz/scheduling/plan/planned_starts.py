@@ -23,7 +23,7 @@ from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.license_profile import LicenseProfile
 from spritz.scheduling.plan.overdue import Overdue
 from spritz.scheduling.view.planned_starts import FutureStart
-from spritz.scheduling.view.profile import FutureRows
+from spritz.scheduling.view.profile import NEVER, FutureRows
 from spritz.scheduling.view.reservations import crossed, view_of
 
 if TYPE_CHECKING:
@@ -142,10 +142,11 @@ class PlannedStarts:
         """Planned starts that the allocation would break; None if it must not.
 
         It may break those of lower-ranked jobs that were made before this job joined the queue (any of them with
-        `any_age`, or on nodes where this job should have started by now).
+        `any_age`, or on nodes where this job should have started by now). To start seconds before its own nodes are
+        free, it breaks none that are to start before it.
         """
         self.before_reading()
-        late = self.overdue.nodes(record)
+        late, kept_until = self.overdue.nodes(record), self._kept_until(record, request)
         clashing: list[FutureStart] = []
         # The job's planned starts in any of its partitions are no obstacle: `redeem` drops them when it starts.
         own_starts = self.of_jobs(record)
@@ -164,7 +165,11 @@ class PlannedStarts:
                 if fits(view.row_at(index, None, ends_at, own_starts), part, uid, flexible=True):
                     continue
                 # Planned starts that it must not break may leave enough beside them once the others are dropped.
-                weaker = [hold for hold, _ in holds_on_node if self._gives_way(hold, record, key, any_age=is_late)]
+                weaker = [
+                    hold
+                    for hold, _ in holds_on_node
+                    if hold.start_at > kept_until and self._gives_way(hold, record, key, any_age=is_late)
+                ]
                 left = view.row_at(index, None, ends_at, [*own_starts, *weaker])
                 if len(weaker) < len(holds_on_node) and not fits(left, part, uid, flexible=True):
                     return None
@@ -173,7 +178,7 @@ class PlannedStarts:
             for hold, holder in holds_on_node:
                 if hold in clashing or not clash(holder, part):
                     continue
-                if not self._gives_way(hold, record, key, any_age=is_late):
+                if hold.start_at <= kept_until or not self._gives_way(hold, record, key, any_age=is_late):
                     return None
                 clashing.append(hold)
         return None if self._is_reserved(view, allocation.kept or (), ends_at) else clashing
@@ -314,6 +319,15 @@ class PlannedStarts:
             ):
                 return False
         return self.licensed_from([request], self._snapshot.now, [future_start]) == self._snapshot.now
+
+    def _kept_until(self, record: JobRecord, request: Request) -> float:
+        """Planned starts until then are worth more than the seconds by which the job could start before its own nodes
+        are free: all, if it is late itself; those before its own one, if that is about to come; otherwise none.
+        """
+        own = self.of(record, request)
+        if own is None or not self.is_about_to(own):
+            return -NEVER
+        return own.start_at if own.start_at > self._snapshot.now else NEVER
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""
