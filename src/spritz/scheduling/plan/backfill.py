@@ -155,7 +155,7 @@ class Backfill:
         for place in places:
             # Jobs with equal requests are interchangeable: the ledger keeps planned starts by request, and the n-th job
             # of the shape has the n-th of them.
-            future_start = self._unseen(request, place)
+            future_start = self._unseen(record, request, place)
             if future_start is not None and place == places.start and self._has_lost(record, future_start):
                 if not self._full:
                     self.passed_over = True
@@ -195,9 +195,9 @@ class Backfill:
         if self._full or self._parameters.predict or not future_start.holder:
             self.planned.give(future_start, record)
 
-    def _unseen(self, request: Request, place: int) -> FutureStart | None:
+    def _unseen(self, record: JobRecord, request: Request, place: int) -> FutureStart | None:
         """The planned start at this place that this cycle has not looked at. Of several at the same time, which change
-        places when some are made again, each is looked at once.
+        places when some are made again, each is looked at once, for the job that it was made for if possible.
         """
         items = self.planned.ledger.of(request)
         if place >= len(items):
@@ -205,7 +205,10 @@ class Backfill:
         first = place
         while first and items[first - 1].start_at == items[place].start_at:
             first -= 1
-        return next((item for item in items[first:] if item not in self.planned.considered), items[place])
+        unseen = [item for item in items[first:] if item not in self.planned.considered]
+        alike = [item for item in unseen if item.start_at == items[place].start_at]
+        own = next((item for item in alike if self.planned.holder_of(item) == record.id), None)
+        return own or next(iter(unseen), items[place])
 
     def _has_lost(self, record: JobRecord, next_one: FutureStart) -> bool:
         """Whether the job has lost its planned start, and the next one of its request was made for a job behind it.
