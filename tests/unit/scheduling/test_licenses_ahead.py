@@ -136,3 +136,21 @@ def test_components_take_the_licenses_that_were_found_for_them() -> None:
     whole = site.submit_het(licensed("lab:2|desk", 10), licensed("lab", 10, exclude=("n1", "n2", "n3")))
     assert set(site.cycle()) == {whole, whole + 1}
     assert [site.jobs[whole + offset].licenses for offset in (0, 1)] == [(("desk", 1),), (("lab", 1),)]
+
+
+def test_those_planned_behind_a_late_job_for_its_licenses_are_put_off_as_much() -> None:
+    """Their licenses are returned late, as nodes are. Nobody else has their nodes meanwhile."""
+    site = site_of(AHEAD, lab=1)
+    late = site.submit(licensed("lab:1", 10, node_list=("n1",)))
+    site.cycle()
+    first = site.submit(licensed("lab:1", 60, node_list=("n1",)))
+    second = site.submit(spec(4, 1, licenses="lab:1", time_limit_minutes=60, node_list=("n2",)))
+    third = site.submit(spec(4, 1, time_limit_minutes=120, node_list=("n2",)))
+    begun = site.now
+    site.cycle()
+    site.now += 605
+    site.end(late)
+    assert list(site.cycle(100)) == [first]
+    site.cycle()
+    items = [item for items in site.projection.ledger.by_request.values() for item in items]
+    assert {item.holder: item.start_at - begun for item in items} == {second: 4205.0, third: 7805.0}

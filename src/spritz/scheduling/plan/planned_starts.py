@@ -318,7 +318,11 @@ class PlannedStarts:
                 row.up and self.flexible(index) and fits(row, part, holder.uid, flexible=True)
             ):
                 return False
-        return self.licensed_from([request], self._snapshot.now, [future_start]) == self._snapshot.now
+        since = max(self._snapshot.now, future_start.start_at)
+        licensed_from = self.licensed_from(
+            [request], since, [future_start, *self._licensed_behind(future_start, since)]
+        )
+        return licensed_from is not None and licensed_from <= latest
 
     def _kept_until(self, record: JobRecord, request: Request) -> float:
         """Planned starts until then are worth more than the seconds by which the job could start before its own nodes
@@ -362,8 +366,8 @@ class PlannedStarts:
         starts = self.ledger.starts
         if bisect_left(starts, late.end_at) == bisect_left(starts, late.end_at + delay):
             return
-        #: by node: when holds were to end, and will end
-        ends = {index: [(late.end_at, late.end_at + delay)] for index, _holder in late.parts}
+        #: by node or license: when holds were to end, and will end
+        ends = {resource: [(late.end_at, late.end_at + delay)] for resource in self._resources(late)}
         behind = sorted(
             (item for items in self.ledger.by_request.values() for item in items if item.start_at >= late.end_at),
             key=lambda item: item.start_at,
@@ -374,8 +378,8 @@ class PlannedStarts:
                 max(
                     (
                         will_end
-                        for index, _holder in item.parts
-                        for was_to_end, will_end in ends.get(index, ())
+                        for resource in self._resources(item)
+                        for was_to_end, will_end in ends.get(resource, ())
                         if was_to_end <= start_at < will_end
                     ),
                     default=start_at,
@@ -388,8 +392,13 @@ class PlannedStarts:
                 put_off = (whole if item.request.component else at) - start_at
                 if put_off:
                     self._put_off(item, put_off)
-                    for index, _holder in item.parts:
-                        ends.setdefault(index, []).append((item.end_at, item.end_at + put_off))
+                    for resource in self._resources(item):
+                        ends.setdefault(resource, []).append((item.end_at, item.end_at + put_off))
+
+    def _resources(self, future_start: FutureStart) -> list[int | str]:
+        """Its nodes, by index, and its licenses, if these are planned."""
+        needs = self.licenses.needs(future_start.request) if self.licenses is not None else None
+        return [*(index for index, _holder in future_start.parts), *(needs or ())]
 
     def _put_off(self, future_start: FutureStart, seconds: float) -> None:
         self.drop(future_start)
@@ -472,8 +481,9 @@ class PlannedStarts:
         if ahead is None or not needs:
             return []
         self.before_reading()
-        own_starts = self.of_jobs(record)
-        with ahead.without(own_starts):
+        own_starts, own = self.of_jobs(record), self.of(record, request)
+        behind = self._licensed_behind(own, now) if own is not None else []
+        with ahead.without([*own_starts, *behind]):
             if ahead.first(request, needs, now) == now:
                 return []
         late = self.overdue.has(record)
@@ -491,6 +501,17 @@ class PlannedStarts:
                 if ahead.first(request, needs, now) == now:
                     return weaker[:count]
         return None
+
+    def _licensed_behind(self, late: FutureStart, now: float) -> list[FutureStart]:
+        """Planned starts with licenses right behind one that is carried out late: they are put off (`redeem`)."""
+        if self.licenses is None or not late.request.licenses or not 0 < now - late.start_at <= self.late_seconds:
+            return []
+        return [
+            item
+            for items in self.ledger.by_request.values()
+            for item in items
+            if item.request.licenses and late.end_at <= item.start_at < now + late.request.seconds
+        ]
 
     # -- the profile
 
