@@ -170,3 +170,22 @@ def test_an_equal_job_that_started_meanwhile_leaves_the_planned_start_of_the_one
     site.end(waiting[1])
     site.projection.adopt(stale, site.projection.redeemed[before:])
     assert promised(site) == [3600.0, 10800.0]
+
+
+def test_what_is_planned_behind_a_void_planned_start_is_void_too() -> None:
+    """Otherwise it would have the place to which that one returns."""
+    nodes = [node("n1", 8)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    _short, long = (site.submit(spec(4, 1, time_limit_minutes=minutes)) for minutes in (60, 120))
+    site.cycle()
+    for minutes in (60, 30):
+        site.submit(spec(8, 1, time_limit_minutes=minutes))
+    site.cycle()
+    assert promised(site) == [7200.0, 10800.0]
+    site.end(long)
+    before, stale = len(site.projection.redeemed), site.plan()
+    assert sorted(item.start_at - 1000.0 for item in stale.future_starts or ()) == [3600.0, 7200.0]
+    newer = site.submit(spec(4, 1, time_limit_minutes=90), priority=9)
+    assert list(site.cycle(100)) == [newer]
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [7200.0, 10800.0]

@@ -14,6 +14,7 @@ from spritz.model.resources import mask_of
 from spritz.scheduling.view.events import waiting_jobs
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.planned_starts import FutureStart, is_same
+from spritz.scheduling.view.profile import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -88,11 +89,17 @@ def _take_over(
         new.sort(key=lambda pair: pair[0].place or _NO_PLACE)
     #: jobs that the plan would have start otherwise than they can
     lost = {start.job_id for start in plan.starts if start.task_id is None and _waits(projection, start.job_id)}
+    #: By node: when the first void one was to start. Those behind it, in time and in the queue, were planned behind it,
+    #: and will be again.
+    void: dict[int, float] = {}
     for item, request in new:
         future_start = _made(projection, item, request)
-        if occupied and not _has_room(projection, future_start, occupied):
+        indexes = [index for index, _holder in future_start.parts]
+        is_behind = any(void.get(index, NEVER) <= future_start.start_at for index in indexes)
+        if is_behind or (occupied and not _has_room(projection, future_start, occupied)):
             complete = False
             lost.add(item.holder)
+            void.update((index, min(void.get(index, NEVER), future_start.start_at)) for index in indexes)
         else:
             ledger.keep(profile, future_start)
     return _keep_former(projection, replaced, lost) and complete
