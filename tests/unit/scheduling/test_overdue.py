@@ -355,3 +355,22 @@ def test_equal_jobs_that_start_at_the_same_time_keep_their_own_planned_starts() 
     site.cycle()
     (items, _other) = ledger.by_request.values()
     assert sorted((item.holder, item.allocation.names) for item in items) == before
+
+
+def test_a_task_of_an_array_uses_up_the_planned_start_whose_nodes_it_has() -> None:
+    """Those of the first one are being cleared."""
+    site = site_of((), "n1", "n2")
+    first = site.submit(spec(4, 1, time_limit_minutes=10, node_list=("n1",)))
+    site.cycle()
+    site.now += 5
+    second = site.submit(spec(4, 1, time_limit_minutes=10, node_list=("n2",)))
+    site.cycle()
+    array = site.submit(spec(4, 1, time_limit_minutes=60), array=range(2))
+    site.cycle()
+    site.now += 601
+    site.end(first, completing=("n1",))
+    site.end(second)
+    (started,) = site.cycle(100).values()
+    assert started.names == ("n2",)
+    (items,) = site.projection.ledger.by_request.values()
+    assert [(item.holder, item.allocation.names) for item in items] == [(array, ("n1",))]

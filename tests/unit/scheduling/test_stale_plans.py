@@ -189,3 +189,19 @@ def test_what_is_planned_behind_a_void_planned_start_is_void_too() -> None:
     assert list(site.cycle(100)) == [newer]
     site.projection.adopt(stale, site.projection.redeemed[before:])
     assert promised(site) == [7200.0, 10800.0]
+
+
+def test_seconds_by_which_others_come_late_do_not_void_a_planned_start() -> None:
+    """Each of those behind a job that started late begins before its end, by what it was late."""
+    nodes = [node("n1", 8)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    running = site.submit(spec(8, 1, time_limit_minutes=10))
+    site.cycle()
+    first, _second = (site.submit(spec(6, 1, time_limit_minutes=5)) for _ in range(2))
+    site.submit(spec(2, 1, time_limit_minutes=15))
+    before, stale = len(site.projection.redeemed), site.plan()
+    site.now += 620
+    site.end(running)
+    start(site, first, (stale.future_starts or ())[0].allocation)
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert promised(site) == [600.0, 900.0]

@@ -348,7 +348,7 @@ class PlannedStarts:
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
             used_up = self.ledger.used_up_by(
-                record, shape.request, self._waits, in_turn=self._in_turn, holder_of=self.holder_of
+                record, shape.request, allocation, self._waits, in_turn=self._in_turn, holder_of=self.holder_of
             )
             if used_up is not None:
                 self._let_go(used_up)

@@ -111,20 +111,24 @@ class FutureStarts:
         self,
         record: JobRecord,
         request: Request,
+        allocation: Allocation,
         waits: Callable[[int], bool],
         *,
         in_turn: bool,
         holder_of: Callable[[FutureStart], int] = attrgetter("holder"),
     ) -> FutureStart | None:
-        """The planned start of the request that this job uses up when it starts: the one made for it, or else the first
-        that was made for no job that still `waits` (asked by job id). The first of all, with `in_turn`.
+        """The planned start of the request that this job uses up when it starts there: the one made for it, or else the
+        first that was made for no job that still `waits` (asked by job id). The first of all, with `in_turn`. Of those
+        of an array, the first on these nodes.
         """
         items = self.of(request)
         if in_turn:
             return items[0] if items else None
         ids = {record.id, record.array_job_id} - {0}
-        own = next((item for item in items if holder_of(item) in ids), None)
-        return own or next((item for item in items if not waits(holder_of(item))), None)
+        own = [item for item in items if holder_of(item) in ids]
+        if own:
+            return next((item for item in own if item.allocation.names == allocation.names), own[0])
+        return next((item for item in items if not waits(holder_of(item))), None)
 
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from spritz.model.plan import Plan, PlannedFutureStart
+    from spritz.model.resources import Allocation
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder
     from spritz.scheduling.view.projection import Projection
@@ -130,8 +131,10 @@ def _used_up(projection: Projection, job_id: int, items: Sequence[PlannedFutureS
         return items[0] if items else None
     record = projection.records.get(job_id)
     ids = (job_id, record.array_job_id if record is not None else 0)
-    own = next((item for item in items if item.holder and item.holder in ids), None)
-    return own or next((item for item in items if not _waits(projection, item.holder)), None)
+    own = [item for item in items if item.holder and item.holder in ids]
+    names = record.names if record is not None else ()
+    there = next((item for item in own if item.allocation.names == names), None)
+    return there or next(iter(own), None) or next((item for item in items if not _waits(projection, item.holder)), None)
 
 
 def _made(projection: Projection, item: PlannedFutureStart, request: Request) -> FutureStart:
@@ -185,7 +188,9 @@ def _has_room(projection: Projection, item: FutureStart, occupied: Mapping[int, 
 
 
 def _spares(projection: Projection, index: int, holder: Holder, item: FutureStart, latest: float) -> bool:
-    """Whether as much as the holder takes is free on the node from `latest` until the planned start ends."""
+    """Whether as much as the holder takes is free on the node from `latest` until the planned start ends. Others may be
+    as late.
+    """
     row, kinds = projection.table.rows[index], projection.profile.kinds
     pools = row.hardware.pools
     #: places in `NodeRow.counts` and in `Holder.taken`: CPUs, memory if it counts, and GRES that are not shares
@@ -203,8 +208,9 @@ def _spares(projection: Projection, index: int, holder: Holder, item: FutureStar
     if not row.overlaps:  # else what one gives back another may hold
         changes += [(other.ends_at, 1, amounts(other, 1)) for other in row.holders.values() if other.ends_at > latest]
         for hold, other in projection.profile.holds.get(index, ()):
-            if isinstance(hold, FutureStart) and not hold.request.share_rows and hold.end_at > latest:
-                changes.append((max(hold.start_at, latest), -1, amounts(other, -1)))
+            begins = hold.start_at + latest - item.start_at
+            if isinstance(hold, FutureStart) and not hold.request.share_rows and hold.end_at > max(begins, latest):
+                changes.append((max(begins, latest), -1, amounts(other, -1)))
                 changes.append((hold.end_at, 1, amounts(other, 1)))
     state = [0] * len(places)
     for at, _sign, change in sorted(changes, key=lambda change: (change[0], -change[1])):
@@ -235,17 +241,16 @@ def restore(projection: Projection, future_starts: list[FutureStart], before: di
         projection.queue.shrunk.add(old.request)
 
 
-def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
+def redeem(projection: Projection, record: JobRecord, request: Request, allocation: Allocation) -> None:
     """A job of this request has started: use up the planned start of its request in each of its partitions."""
+    waits, in_turn = partial(_waits, projection), parameters_of(projection.settings).predict
     placed = record.id not in projection.unplaced
     others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
     if others is None:
         others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
     for other_request in dict.fromkeys((request, *others)):
         projection.redeemed.append((record.id, other_request))
-        used_up = projection.ledger.used_up_by(
-            record, other_request, partial(_waits, projection), in_turn=parameters_of(projection.settings).predict
-        )
+        used_up = projection.ledger.used_up_by(record, other_request, allocation, waits, in_turn=in_turn)
         if used_up is not None:
             projection.ledger.drop(projection.profile, used_up)
 

@@ -44,7 +44,7 @@ def start(
     record.allocation = allocation
     record.request = waiting_jobs.request_of(projection, record, allocation.partition)
     if waited:  # not where the record of a running job is loaded: there may be a hundred thousand
-        planned_starts.redeem(projection, record, record.request)
+        planned_starts.redeem(projection, record, record.request, allocation)
     record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)
     record.started_at, record.suspended_seconds = at, 0.0
     insort(projection.ends, (record.ends_at, record.id))
