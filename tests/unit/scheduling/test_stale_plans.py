@@ -205,3 +205,25 @@ def test_seconds_by_which_others_come_late_do_not_void_a_planned_start() -> None
     start(site, first, (stale.future_starts or ())[0].allocation)
     site.projection.adopt(stale, site.projection.redeemed[before:])
     assert promised(site) == [600.0, 900.0]
+
+
+def test_a_job_that_is_not_started_after_all_has_its_former_planned_start_before_those_behind_it() -> None:
+    """The plan gives it to the second, which returns to its own."""
+    nodes = [node(f"n{number}", 4) for number in (1, 2, 3)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    for name, minutes in (("n1", 60), ("n2", 90)):
+        site.submit(spec(4, 1, node_list=(name,), time_limit_minutes=minutes))
+    other = site.submit(spec(4, 1, node_list=("n3",), time_limit_minutes=180))
+    site.cycle()
+    first, second = (site.submit(spec(4, 1, time_limit_minutes=minutes)) for minutes in (120, 121))
+    site.cycle()
+    site.end(other)
+    before, stale = len(site.projection.redeemed), site.plan()
+    assert [item.job_id for item in stale.starts] == [first]
+    assert [item.start_at - 1000.0 for item in stale.future_starts or ()] == [3600.0]
+    newer = site.submit(spec(4, 1, time_limit_minutes=180), priority=9)
+    assert list(site.cycle(100)) == [newer]
+    site.send(ApplyPlan(plan=stale))
+    site.projection.adopt(stale, site.projection.redeemed[before:])
+    items = [item for items in site.projection.ledger.by_request.values() for item in items]
+    assert {item.holder: item.start_at - 1000.0 for item in items} == {first: 3600.0, second: 5400.0}

@@ -85,11 +85,17 @@ def _take_over(
             planned[request] = [item for alike in left.values() for item in alike]
     projection.queue.shrunk.update(planned)
     occupied = _occupied(projection, {*(job_id for job_id, _request in started), *elsewhere})
+    # Jobs that the plan starts in vain keep what they had, and others, which were to have that now, what was theirs.
+    in_vain = {start.job_id for start in plan.starts if start.task_id is None and _waits(projection, start.job_id)}
+    former = _keep_former(projection, replaced, in_vain)
+    for future_start in former:
+        for index, _holder in future_start.parts:
+            occupied[index] = max(occupied.get(index, 0.0), future_start.end_at)
     new = [(item, request) for request, items in planned.items() for item in items]
     if occupied:
         new.sort(key=lambda pair: pair[0].place or _NO_PLACE)
-    #: jobs that the plan would have start otherwise than they can
-    lost = {start.job_id for start in plan.starts if start.task_id is None and _waits(projection, start.job_id)}
+    #: jobs whose planned starts cannot be
+    lost: set[int] = set()
     #: By node: when the first void one was to start. Those behind it, in time and in the queue, were planned behind it,
     #: and will be again.
     void: dict[int, float] = {}
@@ -103,7 +109,8 @@ def _take_over(
             void.update((index, min(void.get(index, NEVER), future_start.start_at)) for index in indexes)
         else:
             ledger.keep(profile, future_start)
-    return _keep_former(projection, replaced, lost) and complete
+    former += _keep_former(projection, replaced, lost - in_vain)
+    return complete and not former
 
 
 def _by_request(
@@ -145,18 +152,17 @@ def _made(projection: Projection, item: PlannedFutureStart, request: Request) ->
     return future_start
 
 
-def _keep_former(projection: Projection, replaced: Iterable[FutureStart], lost: Collection[int]) -> bool:
-    """The plan replaced these planned starts, and has nothing for the jobs in `lost`: they keep what they had, where
-    that is free yet. False if one is kept.
+def _keep_former(projection: Projection, replaced: Iterable[FutureStart], jobs: Collection[int]) -> list[FutureStart]:
+    """The planned starts that these jobs had, and that the plan replaced by none or by void ones, where they are free
+    yet: they hold again.
     """
-    former = [item for item in replaced if item.holder and item.holder in lost] if lost else []
-    complete = True
-    for item in sorted(former, key=lambda item: item.place or _NO_PLACE):
-        if _has_room(projection, item, None):
+    former = []
+    for item in sorted(replaced, key=lambda item: item.place or _NO_PLACE) if jobs else ():
+        if item.holder and item.holder in jobs and _has_room(projection, item, None):
             projection.ledger.keep(projection.profile, item)
             projection.queue.shrunk.add(item.request)
-            complete = False
-    return complete
+            former.append(item)
+    return former
 
 
 def _occupied(projection: Projection, job_ids: Iterable[int]) -> dict[int, float]:
