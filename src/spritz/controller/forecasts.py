@@ -18,7 +18,7 @@ from spritz.model.states import JobState
 from spritz.scheduling.view.planned_starts import FutureStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from spritz.model.job import Job
     from spritz.model.plan import Forecast
@@ -37,6 +37,8 @@ class Forecasts:
         self._projection = projection
         #: from the last full pass; and, for jobs held back, from the last estimate
         self._planned = self._held = _Starts()
+        #: starts and nodes of jobs for which the last full pass planned what others were given meanwhile
+        self._others: dict[int, tuple[float, tuple[str, ...]]] = {}
         #: increases whenever an expected start or its nodes change
         self.version = 0
 
@@ -54,11 +56,17 @@ class Forecasts:
         """The scheduler's own projection. Only for forked children, which have a copy of it; read-only elsewhere."""
         return self._projection
 
-    def adopt(self, forecast: Forecast) -> None:
-        """Take over the expected starts of a full pass."""
-        if not self._planned.is_same(forecast):
+    def adopt(self, forecast: Forecast, void: Collection[int] = ()) -> None:
+        """Take over the expected starts of a full pass. `void`: jobs that have others, or none."""
+        others: dict[int, tuple[float, tuple[str, ...]]] = dict.fromkeys(void, (0.0, ()))
+        for future_starts in self._projection.ledger.by_request.values() if others else ():
+            for item in future_starts:
+                start_at, _names = others.get(item.holder, (-1.0, ()))
+                if start_at == 0.0 or item.start_at < start_at:
+                    others[item.holder] = item.start_at, item.allocation.names
+        if not self._planned.is_same(forecast) or others != self._others:
             self.version += 1
-        self._planned = _Starts(forecast, [row.name for row in self._projection.table.rows])
+        self._planned, self._others = _Starts(forecast, [row.name for row in self._projection.table.rows]), others
 
     def adopt_held(self, forecast: Forecast, names: list[str]) -> None:
         """Take over estimates for jobs held back; `names`: the nodes in the order of the forecast."""
@@ -76,6 +84,10 @@ class Forecasts:
             priority = self.priority_of(job, now)
             return job if priority == job.priority else replace(job, priority=priority)
         priority = self.priority_of(job, now)
+        if job.id in self._others:
+            start_at, nodes = self._others[job.id]
+            expected_at = max(start_at, now) if start_at else 0.0
+            return replace(job, priority=priority, expected_start_at=expected_at, expected_nodes=nodes)
         start_at, nodes = self._planned.of(job.id)
         if not start_at:
             start_at, nodes = self._held.of(job.id)

@@ -541,10 +541,10 @@ class SchedulerDriver:
 
     def _adopt(self, done: _Application) -> None:
         """Take over planned and expected starts."""
-        plan = done.plan
+        plan, void = done.plan, set[int]()
         if self._trusted:
             try:
-                self._projection.adopt(plan, *self._started_by_others(done))
+                void = self._projection.adopt(plan, *self._started_by_others(done))
             except Exception as error:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()
@@ -553,4 +553,4 @@ class SchedulerDriver:
             pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS
             self._note(LookAgain(self._context.clock.monotonic() + pause))
         if plan.forecast is not None:
-            self._context.forecasts.adopt(plan.forecast)
+            self._context.forecasts.adopt(plan.forecast, void)

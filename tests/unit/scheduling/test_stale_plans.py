@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spritz.controller.forecasts import Forecasts
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
@@ -227,3 +228,27 @@ def test_a_job_that_is_not_started_after_all_has_its_former_planned_start_before
     site.projection.adopt(stale, site.projection.redeemed[before:])
     items = [item for items in site.projection.ledger.by_request.values() for item in items]
     assert {item.holder: item.start_at - 1000.0 for item in items} == {first: 3600.0, second: 5400.0}
+
+
+def test_listings_show_what_a_job_has_and_not_what_a_late_plan_says() -> None:
+    nodes = [node(f"n{number}", 8) for number in (1, 2)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    site.submit(spec(8, 1, node_list=("n1",), time_limit_minutes=120))
+    site.submit(spec(4, 1, node_list=("n2",), time_limit_minutes=60))
+    long = site.submit(spec(4, 1, node_list=("n2",), time_limit_minutes=180))
+    site.cycle()
+    first, second = (site.submit(spec(8, 1, time_limit_minutes=60)) for _ in range(2))
+    site.cycle()
+    site.end(long)
+    before, stale = len(site.projection.redeemed), site.plan()
+    site.submit(spec(4, 1, time_limit_minutes=180), priority=9)
+    site.cycle(100)
+    void = site.projection.adopt(stale, site.projection.redeemed[before:])
+    assert void == {first, second}
+    forecasts = Forecasts(site.projection)
+    assert stale.forecast is not None
+    forecasts.adopt(stale.forecast, void)
+    shown = [forecasts.of(site.jobs[job], site.now).expected_start_at - 1000.0 for job in (first, second)]
+    assert shown == promised(site)
+    forecasts.adopt(stale.forecast)
+    assert forecasts.of(site.jobs[first], site.now).expected_start_at - 1000.0 == 3600.0

@@ -256,12 +256,15 @@ class Projection:
             self.queue.note(record)
         self.memory.add(findings)
 
-    def adopt(self, plan: Plan, started: Sequence[tuple[int, Request]] = (), elsewhere: Collection[int] = ()) -> None:
+    def adopt(
+        self, plan: Plan, started: Sequence[tuple[int, Request]] = (), elsewhere: Collection[int] = ()
+    ) -> set[int]:
         """Take over the planned starts of a plan, once its starts have been applied. `started`: jobs that others have
         started since the snapshot that the plan was made from, with their requests (`redeemed`). `elsewhere`: those
-        that it starts too, with other resources.
+        that it starts too, with other resources. Returns the waiting jobs of which it says another start than they
+        have now.
         """
-        planned_starts.adopt(self, plan, started, elsewhere)
+        return planned_starts.adopt(self, plan, started, elsewhere)
 
     # -- nodes and partitions
 

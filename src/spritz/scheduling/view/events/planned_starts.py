@@ -19,7 +19,7 @@ from spritz.scheduling.view.profile import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from spritz.model.plan import Plan, PlannedFutureStart
+    from spritz.model.plan import Plan, PlannedFutureStart, PlannedStart
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder
@@ -33,30 +33,39 @@ _NO_PLACE = 1 << 62
 
 def adopt(
     projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]], elsewhere: Collection[int]
-) -> None:
+) -> set[int]:
     """Take over the planned starts of a plan, once its starts have been applied. Leaves out those that have become void
     since, and those on nodes that no longer exist. `started`: jobs that others started since the snapshot that the plan
     was made from, with their requests. Each of them has used up a planned start of its request, and no planned start
     may rely on the resources that it has taken. `elsewhere`: jobs that the plan starts, and that others have started
-    with other resources.
+    with other resources. Returns the waiting jobs of which it says another start than they have now.
     """
     for vain in plan.no_room:
         record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
             if shape.request.queue_key == (vain.partition, vain.reservation):
                 projection.memory.put_no_room(shape.request, vain)
-    if plan.future_starts is None or _take_over(projection, plan, started, elsewhere):
+    complete, void = True, set[int]()
+    if plan.future_starts is not None:
+        complete, void = _take_over(projection, plan, started, elsewhere)
+    if complete:
         made, version = projection.memory.made
         if made is plan:
             # The ledger is now as the cycle left it, so failures recorded with its version are still valid. Dropping
             # and making planned starts above has counted the version up: set it back.
             projection.ledger.version = version
+    return void
 
 
 def _take_over(
-    projection: Projection, plan: Plan, started: Sequence[tuple[int, Request]], elsewhere: Collection[int]
-) -> bool:
-    """Make the ledger hold the planned starts of the plan. True if it could take all of them."""
+    projection: Projection,
+    plan: Plan,
+    started: Sequence[tuple[int, Request]],
+    elsewhere: Collection[int],
+) -> tuple[bool, set[int]]:
+    """Make the ledger hold the planned starts of the plan. Whether it could take all of them, and the waiting jobs for
+    which it could not.
+    """
     ledger, profile = projection.ledger, projection.profile
     planned, complete = _by_request(projection, plan.future_starts or ())
     for job_id, request in started:
@@ -68,6 +77,8 @@ def _take_over(
     # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
     # each of its nodes in the profile. Grouping by start avoids comparing every pair.
     replaced: list[FutureStart] = []
+    #: those that the plan gives to another job, by the former one
+    given: dict[int, FutureStart] = {}
     for request, futures in list(ledger.by_request.items()):
         left: dict[float, list[PlannedFutureStart]] = {}
         for item in planned.get(request, ()):
@@ -79,38 +90,94 @@ def _take_over(
                 ledger.drop(profile, future_start)
                 replaced.append(future_start)
             else:
+                if same.holder != future_start.holder:
+                    given[future_start.holder] = future_start
                 future_start.freed, future_start.holder, future_start.place = same.freed, same.holder, same.place
                 alike.remove(same)
         if request in planned:
             planned[request] = [item for alike in left.values() for item in alike]
     projection.queue.shrunk.update(planned)
-    occupied = _occupied(projection, {*(job_id for job_id, _request in started), *elsewhere})
-    # Jobs that the plan starts in vain keep what they had, and others, which were to have that now, what was theirs.
-    in_vain = {start.job_id for start in plan.starts if start.task_id is None and _waits(projection, start.job_id)}
-    former = _keep_former(projection, replaced, in_vain)
-    for future_start in former:
-        for index, _holder in future_start.parts:
-            occupied[index] = max(occupied.get(index, 0.0), future_start.end_at)
+    late = _LatePlan(projection, replaced, given, {*(job_id for job_id, _request in started), *elsewhere})
+    for start in plan.starts:
+        in_vain = start.task_id is None and _waits(projection, start.job_id)
+        if in_vain or start.job_id in elsewhere:
+            late.missed(start, waits=in_vain)
     new = [(item, request) for request, items in planned.items() for item in items]
-    if occupied:
+    if late.is_late:
         new.sort(key=lambda pair: pair[0].place or _NO_PLACE)
-    #: jobs whose planned starts cannot be
-    lost: set[int] = set()
-    #: By node: when the first void one was to start. Those behind it, in time and in the queue, were planned behind it,
-    #: and will be again.
-    void: dict[int, float] = {}
     for item, request in new:
-        future_start = _made(projection, item, request)
+        late.put(_made(projection, item, request))
+    return complete and not late.void_jobs, late.void_jobs
+
+
+class _LatePlan:
+    """Puts planned starts of a plan into the ledger, best rank first, where jobs that others have started since leave
+    room for them. `started`: these jobs. `replaced`: planned starts that the plan does not repeat; `given`: those that
+    it gives to equal jobs, by the job that had them.
+
+    A job whose planned start is void has the one that it had before, where that is free yet. What was to have that now
+    is void in turn, and so is what was planned behind a void one: it will be planned again.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        replaced: Iterable[FutureStart],
+        given: dict[int, FutureStart],
+        started: Collection[int],
+    ) -> None:
+        self._projection = projection
+        self._given = given
+        self._replaced: dict[int, list[FutureStart]] = {}
+        for future_start in replaced:
+            self._replaced.setdefault(future_start.holder, []).append(future_start)
+        #: by node: until when the last of those that the plan did not know there may be there
+        self._occupied = _occupied(projection, started)
+        #: by node: when the first void one was to start
+        self._void: dict[int, float] = {}
+        #: jobs that wait and for which the plan has nothing that can be
+        self.void_jobs: set[int] = set()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether any may be void."""
+        return bool(self._occupied or self._void)
+
+    def missed(self, start: PlannedStart, *, waits: bool) -> None:
+        """The plan starts a job there, in vain; it `waits`, or others have started it elsewhere."""
+        index_of = self._projection.table.index_of
+        self._void.update((index_of[name], 0.0) for name in start.allocation.names if name in index_of)
+        if waits:
+            self._return(start.job_id, None)
+
+    def put(self, future_start: FutureStart) -> None:
+        """Hold it, if it can be."""
         indexes = [index for index, _holder in future_start.parts]
-        is_behind = any(void.get(index, NEVER) <= future_start.start_at for index in indexes)
-        if is_behind or (occupied and not _has_room(projection, future_start, occupied)):
-            complete = False
-            lost.add(item.holder)
-            void.update((index, min(void.get(index, NEVER), future_start.start_at)) for index in indexes)
+        is_behind = any(self._void.get(index, NEVER) <= future_start.start_at for index in indexes)
+        if is_behind or (self._occupied and not _has_room(self._projection, future_start, self._occupied)):
+            for index in indexes:
+                self._void[index] = min(self._void.get(index, NEVER), future_start.start_at)
+            self._return(future_start.holder, future_start.request)
         else:
-            ledger.keep(profile, future_start)
-    former += _keep_former(projection, replaced, lost - in_vain)
-    return complete and not former
+            self._projection.ledger.keep(self._projection.profile, future_start)
+
+    def _return(self, job_id: int, request: Request | None) -> None:
+        """The job has its former planned starts of this request (None: of any)."""
+        if not job_id:
+            return
+        self.void_jobs.add(job_id)
+        former = [item for item in self._replaced.get(job_id, ()) if request in (None, item.request)]
+        self._replaced[job_id] = [item for item in self._replaced.get(job_id, ()) if item not in former]
+        for item in former:
+            if _has_room(self._projection, item, None):
+                self._projection.ledger.keep(self._projection.profile, item)
+                self._projection.queue.shrunk.add(item.request)
+                for index, _holder in item.parts:
+                    self._occupied[index] = max(self._occupied.get(index, 0.0), item.end_at)
+        given = self._given.pop(job_id, None)
+        if given is not None and not former:
+            other, given.holder = given.holder, job_id
+            self._return(other, given.request)
 
 
 def _by_request(
@@ -150,19 +217,6 @@ def _made(projection: Projection, item: PlannedFutureStart, request: Request) ->
     future_start.provisional, future_start.queued, future_start.freed = item.provisional, item.queued, item.freed
     future_start.holder, future_start.place = item.holder, item.place
     return future_start
-
-
-def _keep_former(projection: Projection, replaced: Iterable[FutureStart], jobs: Collection[int]) -> list[FutureStart]:
-    """The planned starts that these jobs had, and that the plan replaced by none or by void ones, where they are free
-    yet: they hold again.
-    """
-    former = []
-    for item in sorted(replaced, key=lambda item: item.place or _NO_PLACE) if jobs else ():
-        if item.holder and item.holder in jobs and _has_room(projection, item, None):
-            projection.ledger.keep(projection.profile, item)
-            projection.queue.shrunk.add(item.request)
-            former.append(item)
-    return former
 
 
 def _occupied(projection: Projection, job_ids: Iterable[int]) -> dict[int, float]:
