@@ -13,6 +13,7 @@ bf_window.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain, takewhile
 from math import nextafter
 from typing import TYPE_CHECKING
 
@@ -205,10 +206,10 @@ class Backfill:
         first = place
         while first and items[first - 1].start_at == items[place].start_at:
             first -= 1
-        unseen = [item for item in items[first:] if item not in self.planned.considered]
-        alike = [item for item in unseen if item.start_at == items[place].start_at]
-        own = next((item for item in alike if self.planned.holder_of(item) == record.id), None)
-        return own or next(iter(unseen), items[place])
+        unseen = (item for item in items[first:] if item not in self.planned.considered)
+        next_one = next(unseen, items[place])
+        alike = takewhile(lambda item: item.start_at == items[place].start_at, chain((next_one,), unseen))
+        return next((item for item in alike if self.planned.holder_of(item) == record.id), next_one)
 
     def _has_lost(self, record: JobRecord, next_one: FutureStart) -> bool:
         """Whether the job has lost its planned start, and the next one of its request was made for a job behind it.

@@ -262,6 +262,8 @@ class PlannedStarts:
         if own is None or allocation is not None or self._in_turn or own.start_at >= self._snapshot.now:
             return allocation
         for other in self.ledger.of(request):
+            if other.start_at > self._snapshot.now:
+                break
             if other is not own and other not in self.considered:
                 allocation = self.free_allocation(other)
                 if allocation is not None:
