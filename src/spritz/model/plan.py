@@ -70,7 +70,8 @@ class PlannedFutureStart(Struct, frozen=True, kw_only=True):
     Jobs with equal requests share their planned starts, the earliest for the first job: `job_id` is any of these jobs.
     `provisional`: made by a quick cycle, to be made again by a full one. `queued`: number of jobs that had joined the
     queue when it was made. `freed`: the partition's count of freed resources when it was last examined. `holder`: the
-    job that it was made for (0: none). `place`: that job's position in the last full cycle (0: none).
+    job that it was made for (0: none). `place`: that job's position in the last full cycle (0: none). `request`: hash
+    of its request, valid in this process and its forks; the job may have another one when the plan is adopted.
     """
 
     job_id: int
@@ -82,6 +83,7 @@ class PlannedFutureStart(Struct, frozen=True, kw_only=True):
     freed: int = 0
     holder: int = 0
     place: int = 0
+    request: int = 0
 
 
 class NoRoom(Struct, frozen=True, kw_only=True):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spritz.controller.forecasts import Forecasts
 from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.events.job import JobUpdated
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
-from tests.unit.scheduling.site import Site, node, partition, spec
+from tests.unit.scheduling.site import Site, cpus, node, partition, spec
 
 
 def promised(site: Site) -> list[float]:
@@ -252,3 +255,26 @@ def test_listings_show_what_a_job_has_and_not_what_a_late_plan_says() -> None:
     assert shown == promised(site)
     forecasts.adopt(stale.forecast)
     assert forecasts.of(site.jobs[first], site.now).expected_start_at - 1000.0 == 3600.0
+
+
+def test_a_job_that_asks_for_more_meanwhile_has_no_planned_start_of_the_former_size() -> None:
+    """It would start with too little. Those that were equal to it keep theirs."""
+    nodes = [node("n1", 8)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    running = site.submit(spec(8, 1, time_limit_minutes=10))
+    site.cycle()
+    first, changed = (site.submit(spec(3, 1, time_limit_minutes=10)) for _ in range(2))
+    stale = site.plan()
+    job = site.jobs[changed]
+    site.apply(JobUpdated(at=site.now, job=replace(job, spec=replace(job.spec, cpus_per_task=2))))
+    site.cycle(100)
+    site.projection.adopt(stale)
+    (item,) = site.projection.snapshot(site.now).ledger.by_request[site.projection.records[first].entries[0][1].request]
+    assert item.holder == first
+    site.now += 600
+    site.end(running)
+    started = site.cycle(100)
+    assert changed not in started
+    assert cpus(started[first]) == {"n1": 3}
+    site.end(first)
+    assert cpus(site.cycle(100)[changed]) == {"n1": 6}

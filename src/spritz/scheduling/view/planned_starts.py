@@ -203,6 +203,7 @@ def to_plan(
                     freed=item.freed,
                     holder=holder_of(item),
                     place=places.get(id(item), item.place),
+                    request=hash(request),
                 )
             )
     return tuple(planned)

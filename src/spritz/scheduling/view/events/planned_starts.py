@@ -185,17 +185,14 @@ def _by_request(
 ) -> tuple[dict[Request, list[PlannedFutureStart]], bool]:
     """By request, ascending by start; and whether all of them have jobs and nodes yet."""
     index_of, complete = projection.table.index_of, True
+    known = {hash(request): request for request in projection.queue.shapes}
     planned: dict[Request, list[PlannedFutureStart]] = {}
     for item in sorted(future_starts, key=_order):
-        record = projection.records.get(item.job_id)
-        line = item.allocation.partition, item.allocation.reservation
-        entries = record.entries if record is not None else ()
-        requests = [shape.request for _key, shape in entries if shape.request.queue_key == line]
-        if not requests or not all(name in index_of for name in item.allocation.names):
+        request = known.get(item.request)
+        if request is None or not all(name in index_of for name in item.allocation.names):
             complete = False
             continue
-        for request in requests:
-            planned.setdefault(request, []).append(item)
+        planned.setdefault(request, []).append(item)
     return planned, complete
 
 
@@ -212,7 +209,7 @@ def _used_up(projection: Projection, job_id: int, items: Sequence[PlannedFutureS
 
 
 def _made(projection: Projection, item: PlannedFutureStart, request: Request) -> FutureStart:
-    uid = projection.records[item.job_id].spec.uid
+    uid = next(iter(projection.queue.shapes[request].jobs.values())).spec.uid
     future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
     future_start.provisional, future_start.queued, future_start.freed = item.provisional, item.queued, item.freed
     future_start.holder, future_start.place = item.holder, item.place
