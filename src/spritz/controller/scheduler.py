@@ -498,7 +498,8 @@ class SchedulerDriver:
         else:
             try:
                 if done.slices:
-                    reply = context.writer.handle_own(ApplyPlan(plan=done.slices.popleft()))
+                    plan = self._projection.as_asked(done.slices.popleft())
+                    reply = context.writer.handle_own(ApplyPlan(plan=plan))
                     assert isinstance(reply, Done), reply
                     self.counts["cycle.stale_count"] += len(reply.messages)
                 if not done.slices:

@@ -27,6 +27,9 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     priority: int = 0
     #: jobs before it in its partition cannot start yet
     backfilled: bool = False
+    #: hash of the request that it is for, valid in this process and its forks: the job may have been changed since (0:
+    #: not told)
+    request: int = 0
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):

@@ -97,6 +97,8 @@ def test_a_launch_that_a_fault_held_up_may_be_of_a_life_that_was_queued_again(he
     day.run(late, 200, 210, restart_count=1)
     day.record(late, restart_count=1)
     assert ("3.licences" in day.broken()) is not held_up
+
+
 @pytest.mark.parametrize(("second_at", "right"), [(7.0, True), (3.0, False), (30.0, False)])
 def test_a_job_that_was_over_counts_again_when_it_is_queued_again(second_at: float, right: bool) -> None:
     day = Day(limits=(Limit(name="few", submitted=1),))

@@ -28,7 +28,7 @@ from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
-from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob
+from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob
 from spritz.model.events import Event
 from spritz.model.events.job import JobsNoted, JobStarted
 from spritz.model.job import JobSpec
@@ -432,6 +432,25 @@ async def test_a_full_plan_that_arrives_while_a_quick_one_is_applied_follows_it(
     assert max(map(len, bench.started)) == plan_slices.STARTS_MAX
     assert bench.count("stale") - stale == len(ids) - 1, "all that both plans start, the quick one had started"
     assert breaches(bench.machine.state) == []
+
+
+@story
+async def test_a_job_that_is_changed_meanwhile_does_not_start_with_its_former_size() -> None:
+    bench = Bench(cpus=8)
+    await bench.settle()
+    bench.pause()
+    changed, other = (bench.submit(tasks=2, tasks_given=True) for _ in range(2))
+    await bench.settle()
+    driver = bench.driver
+    driver._begin_full_pass(asyncio.get_running_loop().time())
+    bench.send(UpdateJob(target=JobTarget(changed), changes={"cpus_per_task": 2}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_quick_pass", lambda began: None)
+        bench.context.scheduling_paused = False
+        child: Any = driver._child
+        child.deliver()
+        await bench.until(lambda: not driver._applications)
+    assert (bench.state(other), bench.state(changed)) == (JobState.RUNNING, JobState.PENDING)
 
 
 @pytest.mark.parametrize("array", ["", "0-2"])

@@ -408,6 +408,7 @@ class Cycle:
                 licenses=tuple(licenses.items()),
                 priority=self.snapshot.pricing.priority(record, request.partition, self.snapshot.now),
                 backfilled=request.queue_key in self.blocked_queues,
+                request=hash(request),
             )
         )
         self._take(record, request, start, licenses)

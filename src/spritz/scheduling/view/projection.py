@@ -256,6 +256,10 @@ class Projection:
             self.queue.note(record)
         self.memory.add(findings)
 
+    def as_asked(self, plan: Plan) -> Plan:
+        """The plan, or a part of it, without starts of jobs that have been changed since it was made."""
+        return waiting_jobs.as_asked(self, plan)
+
     def adopt(
         self, plan: Plan, started: Sequence[tuple[int, Request]] = (), elsewhere: Collection[int] = ()
     ) -> set[int]:

@@ -301,11 +301,7 @@ def restore(projection: Projection, future_starts: list[FutureStart], before: di
 def redeem(projection: Projection, record: JobRecord, request: Request, allocation: Allocation) -> None:
     """A job of this request has started: use up the planned start of its request in each of its partitions."""
     waits, in_turn = partial(_waits, projection), parameters_of(projection.settings).predict
-    placed = record.id not in projection.unplaced
-    others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
-    if others is None:
-        others = [other for _tier, other in waiting_jobs.requests_of(projection, record)]
-    for other_request in dict.fromkeys((request, *others)):
+    for other_request in dict.fromkeys((request, *waiting_jobs.present_requests(projection, record))):
         projection.redeemed.append((record.id, other_request))
         used_up = projection.ledger.used_up_by(record, other_request, allocation, waits, in_turn=in_turn)
         if used_up is not None:

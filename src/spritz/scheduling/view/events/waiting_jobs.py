@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from spritz.model.cluster import ClusterSettings
     from spritz.model.limits.rules import Rules
+    from spritz.model.plan import Plan, PlannedStart
     from spritz.scheduling.view.priority import Pricing
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.records import JobRecord
@@ -194,6 +195,26 @@ def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]
         for name in partitions_of(cluster, record)
         for reservation, request in _in_reservations(cluster, record, request_of(cluster, record, name))
     ]
+
+
+def present_requests(projection: Projection, record: JobRecord) -> list[Request]:
+    """What a waiting job asks for now, in each of its partitions."""
+    if record.entries and record.id not in projection.unplaced:
+        return [shape.request for _key, shape in record.entries]
+    return [request for _tier, request in requests_of(projection, record)]
+
+
+def as_asked(projection: Projection, plan: Plan) -> Plan:
+    """The plan without starts of jobs that have been changed since it was made: these have their former sizes."""
+    kept = tuple(start for start in plan.starts if _is_asked(projection, start))
+    return plan if len(kept) == len(plan.starts) else replace(plan, starts=kept)
+
+
+def _is_asked(projection: Projection, start: PlannedStart) -> bool:
+    record = projection.records.get(start.job_id)
+    if record is None or not start.request or not record.pending:
+        return True  # the core says what is wrong with it
+    return any(hash(request) == start.request for request in present_requests(projection, record))
 
 
 def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
