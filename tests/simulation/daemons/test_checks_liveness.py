@@ -249,6 +249,18 @@ def test_accounting_is_the_truth(changed: dict[str, Any], text: str) -> None:
     assert one_job(**changed).get("6.accounting", "") == text
 
 
+@pytest.mark.parametrize(("cut_off", "late"), [("", True), ("n2", False)])
+def test_a_launch_may_come_late_through_another_node(cut_off: str, late: bool) -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 60, 90)
+    day.record(job, started_at=2.0)
+    if cut_off:
+        day.fault(1, 59, cut_off)
+    text = "job 1 started at 2 by accounting, and began at 60" if late else ""
+    assert day.broken(rows=(row_of(day.jobs[job]),)).get("6.accounting", "") == text
+
+
 @pytest.mark.parametrize(
     ("former", "held", "recorded", "text"),
     [

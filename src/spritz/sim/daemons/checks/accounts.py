@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks.faults import due_by
+from spritz.sim.daemons.checks.faults import due_by, due_on
 from spritz.sim.daemons.checks.violation import Violation, clock
 
 if TYPE_CHECKING:
@@ -117,8 +117,10 @@ def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
         return
     began = life.began_at
     # Faults are looked up at the latest moment that the record's time may stand for: the clock may have been behind.
-    # The first step of an allocation begins when its user wants it.
-    latest = due_by(story, story.latest(started_at), seconds, life) + _SECOND if life.batch is not None else inf
+    # The first step of an allocation begins when its user wants it. Any node may have passed the launch on.
+    latest = inf
+    if life.batch is not None:
+        latest = due_on(story, story.latest(started_at), seconds, story.node_names) + _SECOND
     earliest = story.earliest(started_at) - _SECOND
     if started_at == ended_at:  # the clock was set back meanwhile: the record has no start of its own
         earliest, latest = earliest - story.final.clock_error_seconds, latest + story.final.clock_error_seconds
