@@ -69,6 +69,11 @@ class Site:
         with (self.root / "restd.log").open("wb") as log:
             self._process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
         until(self._serves, lambda: f"slurmrestd serves: {(self.root / 'restd.log').read_text()}")
+        # `spritz up` does not wait for slurmdbd, which jobs do not need; many requests do.
+        until(self._accounts, "slurmdbd answers")
+
+    def _accounts(self) -> bool:
+        return subprocess.run([BIN / "sacct"], env=self.env, capture_output=True, check=False).returncode == 0
 
     def _serves(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
