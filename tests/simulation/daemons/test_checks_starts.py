@@ -340,6 +340,21 @@ def test_a_start_that_nothing_tells_of_may_be_older_than_its_processes(
     assert "3.dependency" in day.broken(jobs=jobs), "accounting tells when it started"
 
 
+def test_a_life_without_processes_had_ended_if_a_user_queued_the_job_again() -> None:
+    """Its supervisor died at once, and no record tells of it."""
+    for asked in (False, True):
+        day = Day()
+        day.fault(5, 6, "n1")
+        first = day.submit(1)
+        second = day.submit(3, dependencies=(Condition(kind="afternotok", job_id=first),))
+        day.run(second, 20, 25)
+        if asked:
+            day.request("requeue", first, 30)
+        day.run(first, 40, 50, restart_count=1)
+        day.record(first, restart_count=1)
+        assert ("3.dependency" in day.broken()) is not asked
+
+
 def test_a_job_that_waited_in_vain_and_was_queued_again_had_ended() -> None:
     """Nothing is left of its first life: it may have ended by itself, if it waited for something."""
     for waits in (True, False):

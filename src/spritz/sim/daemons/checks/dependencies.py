@@ -189,7 +189,7 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     # A life that ended before its start leaves no trace where the job was queued again.
     elif (not lives or lives[0].life or lives[-1].life >= len(lives)) and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
-    elif lives and lives[0].life and _may_end_unstarted(story, subject):
+    elif lives and lives[0].life and (_may_end_unstarted(story, subject) or _may_die_unseen(story, subject, at)):
         outcomes.append(None)
     return outcomes
 
@@ -198,6 +198,14 @@ def _may_end_unstarted(story: Story, subject: Subject) -> bool:
     """Whether its life may have ended by itself before its start: in vain, or at its deadline."""
     wanted = story.wanted(subject[0])
     return wanted is not None and bool(wanted.dependencies or wanted.deadline_at)
+
+
+def _may_die_unseen(story: Story, subject: Subject, at: float) -> bool:
+    """Whether its first life, of which nothing is left, may have been over by then: a user had it queued again, and
+    by a fault its supervisor may have died before it could begin.
+    """
+    again = min((life.began_at for life in story.lives_of(subject)), default=inf)
+    return _asked_again(story, subject, -inf, again) and any(fault.since <= at for fault in story.faults)
 
 
 def _lives(story: Story, subject: Subject) -> list[Life]:
