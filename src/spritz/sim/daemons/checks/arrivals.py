@@ -110,6 +110,9 @@ def _step_began(story: Story, job_id: int, operation: Operation, later: set[int]
     life = lives[0]
     seconds = story.final.rules.order_seconds
     latest = min(owed_on(story, at, seconds, node, _began_on(life, node, later)) for node in missing)
+    if due_on(story, at, seconds, frozenset(nodes)) > at + seconds:
+        # One of its nodes was to pass the launch on, and is waited for as long as each level below it may take.
+        latest = max(latest, at + seconds * (1 + len(nodes)))
     latest = _reached(story, life, at, latest)
     if latest > story.final.read_at:
         return
