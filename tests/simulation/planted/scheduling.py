@@ -28,9 +28,9 @@ FAULTS = (
         name="one_start_uses_up_all_plans",
         rule=7,
         file=_EVENTS,
-        old="        if used_up is not None:\n            projection.ledger.drop(projection.profile, used_up)\n",
-        new="        for used_up in projection.ledger.of(other_request):\n"
-        "            projection.ledger.drop(projection.profile, used_up)\n",
+        old="        if spent is not None:\n            projection.ledger.drop(projection.profile, spent)\n",
+        new="        for spent in projection.ledger.of(other_request):\n"
+        "            projection.ledger.drop(projection.profile, spent)\n",
         why="When the first of several equal jobs starts, the planned starts of the others are dropped, and"
         " lower-ranked jobs start in their place before the next full pass.",
     ),

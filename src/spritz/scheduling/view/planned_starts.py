@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spritz.model.ids import INFINITE
 from spritz.model.plan import PlannedFutureStart
@@ -21,7 +21,7 @@ from spritz.scheduling.view.profile import FutureHold
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.nodes import Holder, NodeRow
@@ -73,6 +73,10 @@ def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Seq
     return request.grain is not Grain.CPU or all(rows[index].hardware.threads == 1 for index, _holder in parts)
 
 
+#: a planned start, in a ledger or in a plan
+Claim = TypeVar("Claim", FutureStart, PlannedFutureStart)
+
+
 class FutureStarts:
     """Planned starts by request, ascending by start. Invariant: the profile holds every planned start, and no request
     has more of them than waiting jobs.
@@ -117,18 +121,9 @@ class FutureStarts:
         in_turn: bool,
         holder_of: Callable[[FutureStart], int] = attrgetter("holder"),
     ) -> FutureStart | None:
-        """The planned start of the request that this job uses up when it starts there: the one made for it, or else the
-        first that was made for no job that still `waits` (asked by job id). The first of all, with `in_turn`. Of those
-        of an array, the first on these nodes.
-        """
-        items = self.of(request)
-        if in_turn:
-            return items[0] if items else None
-        ids = {record.id, record.array_job_id} - {0}
-        own = [item for item in items if holder_of(item) in ids]
-        if own:
-            return next((item for item in own if item.allocation.names == allocation.names), own[0])
-        return next((item for item in items if not waits(holder_of(item))), None)
+        """The planned start of the request that this job uses up when it starts there."""
+        ids, names = {record.id, record.array_job_id}, allocation.names
+        return used_up(self.of(request), ids, names, waits, in_turn=in_turn, holder_of=holder_of)
 
     def make(
         self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int
@@ -175,6 +170,27 @@ class FutureStarts:
             del self.by_request[future_start.request]
         del self.starts[bisect_left(self.starts, future_start.start_at)]
         profile.let_go(future_start)
+
+
+def used_up(
+    items: Sequence[Claim],
+    ids: Collection[int],
+    names: tuple[str, ...],
+    waits: Callable[[int], bool],
+    *,
+    in_turn: bool,
+    holder_of: Callable[[Claim], int] = attrgetter("holder"),
+) -> Claim | None:
+    """Of planned starts of one request, in order, the one that a job with these ids (its own, and its array's) uses up
+    when it starts on these nodes: the one made for it, or else the first that was made for no job that still `waits`
+    (asked by job id). The first of all, with `in_turn`. Of those of an array, the first on these nodes.
+    """
+    if in_turn:
+        return items[0] if items else None
+    own = [item for item in items if holder_of(item) and holder_of(item) in ids]
+    if own:
+        return next((item for item in own if item.allocation.names == names), own[0])
+    return next((item for item in items if not waits(holder_of(item))), None)
 
 
 def to_plan(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.model.resources import mask_of
 from spritz.scheduling.view.events import waiting_jobs
 from spritz.scheduling.view.parameters import parameters_of
-from spritz.scheduling.view.planned_starts import FutureStart, is_same
+from spritz.scheduling.view.planned_starts import FutureStart, is_same, used_up
 from spritz.scheduling.view.profile import NEVER
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def _take_over(
     planned, complete = _by_request(projection, plan.future_starts or ())
     for job_id, request in started:
         # Otherwise the next jobs of this request would be promised what those had that run already.
-        used_up = _used_up(projection, job_id, planned.get(request, ()))
-        if used_up is not None:
-            planned[request].remove(used_up)
+        spent = _used_up(projection, job_id, planned.get(request, ()))
+        if spent is not None:
+            planned[request].remove(spent)
         complete = complete and request not in planned
     # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
     # each of its nodes in the profile. Grouping by start avoids comparing every pair.
@@ -197,15 +197,12 @@ def _by_request(
 
 
 def _used_up(projection: Projection, job_id: int, items: Sequence[PlannedFutureStart]) -> PlannedFutureStart | None:
-    """As `FutureStarts.used_up_by`."""
-    if parameters_of(projection.settings).predict:
-        return items[0] if items else None
+    """Which of these the job has used up that runs already."""
     record = projection.records.get(job_id)
-    ids = (job_id, record.array_job_id if record is not None else 0)
-    own = [item for item in items if item.holder and item.holder in ids]
+    ids = {job_id} if record is None else {job_id, record.array_job_id}
     names = record.names if record is not None else ()
-    there = next((item for item in own if item.allocation.names == names), None)
-    return there or next(iter(own), None) or next((item for item in items if not _waits(projection, item.holder)), None)
+    in_turn = parameters_of(projection.settings).predict
+    return used_up(items, ids, names, partial(_waits, projection), in_turn=in_turn)
 
 
 def _made(projection: Projection, item: PlannedFutureStart, request: Request) -> FutureStart:
@@ -303,9 +300,9 @@ def redeem(projection: Projection, record: JobRecord, request: Request, allocati
     waits, in_turn = partial(_waits, projection), parameters_of(projection.settings).predict
     for other_request in dict.fromkeys((request, *waiting_jobs.present_requests(projection, record))):
         projection.redeemed.append((record.id, other_request))
-        used_up = projection.ledger.used_up_by(record, other_request, allocation, waits, in_turn=in_turn)
-        if used_up is not None:
-            projection.ledger.drop(projection.profile, used_up)
+        spent = projection.ledger.used_up_by(record, other_request, allocation, waits, in_turn=in_turn)
+        if spent is not None:
+            projection.ledger.drop(projection.profile, spent)
 
 
 def _waits(projection: Projection, job_id: int) -> bool:
