@@ -448,8 +448,13 @@ class _Day:
                 fields["components"] = tuple(replace(part, account=names[0], qos=names[1]) for part in parts)
         job = NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
         if "accounting" in self.scale.parts:
-            from spritz.sim.daemons.accounting.policy import CPUS_MAX
+            from spritz.sim.daemons.accounting.policy import CPUS_MAX, GPUS_MAX
 
+            # As in Slurm, a limit holds a job back that has taken as many nodes as it may, also where fewer would do.
+            if max(job.nodes_max * CPUS_OF_NODE * job.exclusive, cpus_of(job)) > CPUS_MAX or (
+                job.nodes_max * job.gpus_per_node > GPUS_MAX
+            ):
+                job = replace(job, nodes_max=0)
             while job.components and cpus_of(job) > CPUS_MAX:
                 job = replace(job, components=job.components[:-1])
         return job

@@ -25,6 +25,9 @@ ALL_QOS = "normal,high,low"
 #: jobs.
 CPUS_MAX = 40
 
+#: GPUs, likewise
+GPUS_MAX = 20
+
 QOS = (
     Qos(name="normal", description="usual jobs", priority=100, preempt="low"),
     Qos(
