@@ -172,7 +172,9 @@ class Disk:
         if content is None:
             self.path(name).unlink(missing_ok=True)
         else:
-            self.path(name).write_bytes(content)
+            path = self.path(name)
+            path.parent.mkdir(exist_ok=True)  # its removal was not synced either
+            path.write_bytes(content)
 
     # Operations
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #: Seconds of virtual time for reading it: more than a takeover takes.
 _SECONDS = 120.0
 
-#: in the answer for a script whose bytes are not those that were stored
-_DAMAGED = "damaged"
+#: in the answer for a script whose bytes are not those that were stored, and for one that was left out for that
+_DAMAGED = ("damaged", "missing from the journal")
 
 #: A controller that remembers jobs for the whole run forgets none: seconds, for the checks.
 _FOR_EVER_SECONDS = 1e12
@@ -118,7 +118,7 @@ def _fill(final: Final, controller: Connection, *, may_rot: bool) -> None:
     for job in jobs:
         if job.has_script:
             script = _script(controller, job.id)
-            if may_rot and _DAMAGED in script:
+            if may_rot and any(text in script for text in _DAMAGED):
                 final.damaged |= {job.id}
             else:
                 final.scripts[job.id] = script

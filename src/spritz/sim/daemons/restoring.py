@@ -52,6 +52,8 @@ class Operator:
         #: how the next refusal is answered: "-i" or "copy"
         self.answer = "-i"
         self._rot: list[str] = []
+        #: whether one was flipped in SQLite's log, of which only the mark tells, and no restored state took its place
+        self._log_has_rot = False
         #: whether a bit was flipped
         self.has_rot = False
         #: keys of scripts that a restored state lacks
@@ -115,6 +117,7 @@ class Operator:
     def salvaged(self, last_at: float, lost_keys: set[str]) -> None:
         """A start with `-i` goes on from the event of that time, by the host's clock, without these scripts."""
         self.lost_keys |= lost_keys
+        self._log_has_rot = False
         self._tell_restored("-i", last_at - self.disk.host.clock_ahead)
 
     def _tell_restored(self, how: str, since: float) -> None:
@@ -147,6 +150,8 @@ class Operator:
             if images:
                 self._flip_in(images[-1], self.random.randrange(max(1, images[-1].stat().st_size)))
         elif what == "mark":
+            if self._log_has_rot:
+                return  # two at once, in what would tell of each other, are one more than are promised to be noticed
             self._flip_in(self._state / "journal.db-mark", self.random.choice((8, 20, 2060)))
         elif what == "log":
             log = self._state / "journal.db-wal"
@@ -162,8 +167,8 @@ class Operator:
             with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
                 rows = [bytes(row[0]) for row in database.execute(f"SELECT {column} FROM {table}")][:-1]
                 keys = "".join(row[0] for row in database.execute("SELECT key FROM blobs")).encode()
-        except sqlite3.OperationalError:
-            return  # the controller has not come so far as to make it
+        except sqlite3.DatabaseError:
+            return  # the controller has not come so far as to make it, or an earlier bit is in the way
         if not rows:
             return
         row = self.random.choice(rows)
@@ -185,6 +190,7 @@ class Operator:
             file.seek(place)
             byte = file.read(1)
             if byte:
+                self._log_has_rot = self._log_has_rot or path.name.endswith("-wal")
                 file.seek(place)
                 file.write(bytes([byte[0] ^ (1 << self.random.randrange(8))]))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.sim.daemons.checks.story import Run, Story
+    from spritz.sim.daemons.history import Began
 
 _SIGTERM = 15
 
@@ -26,6 +27,7 @@ _UNKILLABLE_SECONDS = 60.0
 
 #: seconds until a job is stopped whose suspension its node has accepted: after its beginning, or beside another order
 _AT_ONCE_SECONDS = 0.1
+_SLOW_SPOOL_SECONDS = 5.0
 
 
 def owners(story: Story) -> Iterator[Violation]:
@@ -69,12 +71,19 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
         # A job that is suspended while its launch is on its way begins and is stopped at once.
-        owned = other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at + _AT_ONCE_SECONDS)
+        owned = other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at + _stopped_within(story, began))
         if cpus and owned and not _ends_suspended(story, other, began.at):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:
             yield _violation("3.gres", run, other, f"{name} {index}")
+
+
+def _stopped_within(story: Story, began: Began) -> float:
+    """Seconds in which a job that began suspended is stopped: its supervisor gets the order after the spool has it."""
+    slow = (fault for fault in story.faults if fault.kind == "spool slow" and began.node in fault.named)
+    is_slow = any(fault.since <= began.at < fault.until for fault in slow)
+    return _SLOW_SPOOL_SECONDS if is_slow else _AT_ONCE_SECONDS
 
 
 def _ends_suspended(story: Story, run: Run, at: float) -> bool:
