@@ -1,8 +1,8 @@
 """Faults of the core at any event of any decision: what they have done is undone, and nothing else is lost.
 
 The life of `tests.property.accepted`, decided by the controller's single writer. Now and then an event cannot be
-recorded, before or after it has changed the state. Whatever that was about, the daemon goes on, memory and events
-agree, and no deadline stays due.
+recorded: before, after or in the middle of its change of the state. Whatever that was about, the daemon goes on, memory
+and events agree, and no deadline stays due.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from tests.fuzz.guard import guard
-from tests.property.accepted import NODES, SETTINGS, Life, live
+from tests.property.accepted import NODES, SETTINGS, Life, live, records
 
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import InlineCommitter
@@ -25,6 +25,7 @@ from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.core.decision import DecisionContext, Fault
 from spritz.core.machine import Machine, Outcome
+from spritz.core.undo import Undo
 from spritz.model.cluster import Caller
 from spritz.model.events import Event
 from spritz.model.rejection import Rejection
@@ -36,6 +37,18 @@ RARITY = 15
 
 class Injected(Exception):
     """The fault."""
+
+
+def _failing(changes: int) -> Callable[..., None]:
+    """`Undo.put`, which does its work so many times and fails then."""
+    left, plain = iter(range(changes)), Undo.put
+
+    def put(undo: Undo, table: dict[object, object], key: object, value: object) -> None:
+        if next(left, None) is None:
+            raise Injected
+        plain(undo, table, key, value)
+
+    return put
 
 
 class FaultyLife(Life):
@@ -72,13 +85,6 @@ class FaultyLife(Life):
         def broken(error: Exception) -> None:
             raise AssertionError(f"the daemon ends: {error!r}")
 
-        def rebuild(_events: Sequence[Event], _last: int) -> None:
-            again = Machine.from_image(self.first)
-            for event in (*self.events, *self.heard):
-                again.apply(event)  # type: ignore[arg-type]  # events
-            self.machine.restore(again)
-            self.rebuild_projection()
-
         writer = SingleWriter(
             self.machine,
             journal,
@@ -88,7 +94,6 @@ class FaultyLife(Life):
             MagicMock(),
             on_effects=lambda effects: None,
             on_broken=broken,
-            rebuild=rebuild,
         )
         writer.listeners.add("life", self._listen, Loss.STOP)
         return writer
@@ -102,13 +107,16 @@ class FaultyLife(Life):
         plain, faults, counts = DecisionContext.record, self.faults, self.counts
 
         def record(context: DecisionContext, event: Event) -> None:
-            drawn = faults.randrange(2 * RARITY)
-            if drawn > 1:
+            drawn = faults.randrange(3 * RARITY)
+            if drawn > 2:
                 plain(context, event)
                 return
             counts["faults"] += 1
-            if drawn:
+            if drawn == 1:
                 plain(context, event)
+            elif drawn:
+                with patch.object(Undo, "put", _failing(faults.randrange(8))):
+                    plain(context, event)
             raise Injected
 
         return record
@@ -118,7 +126,7 @@ class FaultyLife(Life):
         machine = Machine.from_image(self.first)
         for event in self.events:
             machine.apply(event)  # type: ignore[arg-type]  # events
-        assert machine.image() == self.machine.image()
+        assert records(machine) == records(self.machine)
 
 
 @settings(max_examples=60)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from msgspec import Struct
 
     from spritz.client.tokens import TokenRequests
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.controller.shares import Shares
     from spritz.controller.usage_from_accounting import RecordedUsage
     from spritz.core.effects import Effect
-    from spritz.core.machine import Machine, Outcome
+    from spritz.core.machine import Outcome
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.job import JobSpec
@@ -46,7 +48,7 @@ class MachineView(Protocol):
 
     def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome: ...
 
-    def copy(self) -> Machine: ...
+    def trial(self, command: Struct, now: float, caller: Caller = ...) -> AbstractContextManager[Outcome]: ...
 
     def next_deadline(self) -> float | None: ...
 

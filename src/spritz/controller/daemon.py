@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import controller_socket_name
@@ -48,7 +47,7 @@ from spritz.controller.plugins.submit import begin_plugins, renew_plugins
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.reconfigure_overrides import with_partitions, with_power
-from spritz.controller.recovery import Recovered, rebuilt
+from spritz.controller.recovery import Recovered
 from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.scheduling_log import SchedulingLog
@@ -74,13 +73,11 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator
 
     from spritz.client.membership import Membership
     from spritz.controller.options import Options
-    from spritz.core.machine import Machine
     from spritz.model.commands.cluster import Configure
-    from spritz.model.events import Event
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
     from spritz.runtime.pidfile import PidFile
@@ -323,7 +320,6 @@ class _Daemon:
             self._log,
             on_effects=context.nodes.carry_out,
             on_broken=self._core_failed,
-            rebuild=partial(self._restore, context, recovered.machine),
         )
         context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
         context.counters.append(FORKS.counters)
@@ -344,11 +340,6 @@ class _Daemon:
         self._timers = ClockTimers(context.clock)
         Mailer(context, self._timers)
         return ClusterQueries(context)
-
-    def _restore(self, context: Context, machine: Machine, events: Sequence[Event], last: int) -> None:
-        """Make the state that of the journal and of `events`, which are not in it yet (`SingleWriter`)."""
-        machine.restore(rebuilt(context.journal, machine.state.settings, events, last))
-        self._scheduler.state_restored()
 
     async def _listen(self, context: Context, server: Server) -> None:
         configuration = self._configuration

@@ -15,22 +15,20 @@ Must not do I/O itself. Source: the caller's duties of a replicated log, in the 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import Committer
 from spritz.controller.journal import Group, Journal
 from spritz.controller.listeners import Listeners
-from spritz.core.decision import Fault
+from spritz.core.decision import Fault, Torn
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.cluster import ApplyPlan, SetAside
 from spritz.model.events.codec import encode_events
-from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.core.effects import Effect
@@ -41,14 +39,12 @@ if TYPE_CHECKING:
 #: Job ids that are reserved at once: each time costs a sync.
 RESERVED_IDS = 1_000
 
-#: How often a command is decided, each time without the job or part that the last fault was about. Few times: the
-#: state may be read from the journal after each, which blocks the loop. What is left of a Tick or plan comes with the
-#: next.
+#: How often a command is decided, each time without the job or part that the last fault was about. What is left of a
+#: Tick or plan comes with the next.
 ATTEMPTS_MAX = 5
 
-#: Longest wait for the group that is being written, before the state is read from the journal. Shorter than that of
-#: the watchdog, for which a loop that waits so is a dead one.
-RESTORE_SECONDS = 12.0
+#: Of each record and event in the story of a fault, in the log.
+STORY_CHARACTERS_MAX = 4_000
 
 #: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
@@ -65,16 +61,6 @@ class OutcomeLike(Protocol):
 
     @property
     def effects(self) -> Sequence[Effect]: ...
-
-
-class _Refusal:
-    """The outcome of a decision that refused after it had recorded events, which are undone."""
-
-    events: Sequence[Event] = ()
-    effects: Sequence[Effect] = ()
-
-    def __init__(self, reply: Rejection) -> None:
-        self.reply: Reply = reply
 
 
 class StateLike(Protocol):
@@ -113,10 +99,8 @@ class SingleWriter:
 
     `listeners` get the events of each command at once, before they are durable: they are projections of the same state.
     `hooks` run at the end of every turn in which something happened, and may hand in commands themselves. `on_effects`
-    gets effects once durable. `rebuild` makes the state that of the journal and of the events that it gets, which are
-    not in it yet (with the number of the last of them); without it a fault of the core ends the daemon. `on_broken` is
-    called when the daemon must end and recover from the journal: the state in memory can no longer be trusted, or a
-    necessary listener is lost.
+    gets effects once durable. `on_broken` is called when the daemon must end and recover from the journal: the state in
+    memory can no longer be trusted, or a necessary listener is lost.
     """
 
     def __init__(
@@ -130,7 +114,6 @@ class SingleWriter:
         *,
         on_effects: Callable[[list[Effect]], None],
         on_broken: Callable[[Exception], None],
-        rebuild: Callable[[Sequence[Event], int], None] | None = None,
     ) -> None:
         self._machine = machine
         self._journal = journal
@@ -140,7 +123,6 @@ class SingleWriter:
         self._log = log
         self._on_effects = on_effects
         self._on_broken = on_broken
-        self._rebuild = rebuild
         self._loop = asyncio.get_running_loop()
         self._gathering = _Group()
         #: Groups not yet released, oldest first. Only the last may still be on its way to the disk.
@@ -189,59 +171,38 @@ class SingleWriter:
         machine = self._machine
         attempts, faults = ATTEMPTS_MAX, Counter[int | str]()
         while True:
-            before = machine.state.version
             try:
                 return machine.handle(command, self._clock.now(), caller)
             except Fault as fault:
                 attempts -= 1
-                rejection = self._contain(fault, command)
-                if rejection is not None:
-                    return _Refusal(rejection)
+                self._contain(fault, command)
                 if not attempts or not fault.subject or isinstance(command, SetAside) or self._stopped:
                     raise
                 faults[fault.subject] += 1
                 if faults[fault.subject] > 2:
                     raise  # it is ignored, and met all the same: what this turn has recorded must be committed first
                 # What the fault was about is out of the way now: the rest of a Tick, plan or registration can go on.
-            except Exception as error:
-                # A fault of the core that changed nothing fails this request alone. If it left events in memory that
-                # will never be journaled, the daemon must end.
-                if machine.state.version != before:
-                    self._log.fatal("core.failed", exception=error, command=type(command).__name__)
-                    self._break(error)
+            except Torn as error:
+                # Memory is not what the journal says, and no answer could be right: the next start reads the journal.
+                self._log.fatal("core.torn", exception=error.__cause__ or error, command=type(command).__name__)
+                self._break(error)
                 raise
 
-    def _contain(self, fault: Fault, command: Struct) -> Rejection | None:
-        """Undo what a failed decision has done, and set aside what it was about. Returns its refusal if it had one."""
+    def _contain(self, fault: Fault, command: Struct) -> None:
+        """Set aside what a failed decision, which was taken back, was about."""
         cause, kind = fault.__cause__ or fault, type(command).__name__
         self.count_failure("core")
-        self._log.error("core.failed", exception=cause, command=kind, subject=fault.subject, undone=fault.torn)
-        if fault.torn and not self._restored(fault):
-            return None
-        if fault.rejection is None and fault.subject and not isinstance(command, SetAside):
+        self._log.error("core.failed", exception=cause, command=kind, subject=fault.subject)
+        for told in fault.story:
+            fields = json.encode(told).decode()[:STORY_CHARACTERS_MAX]
+            self._log.error("core.story", subject=fault.subject, kind=type(told).__name__, fields=fields)
+        if fault.subject and not isinstance(command, SetAside):
             self._log.error("core.set_aside", command=kind, subject=fault.subject)
             try:
                 self.handle(SetAside(subject=fault.subject, hold=isinstance(command, ApplyPlan)), SYSTEM)
             except Exception as error:
-                # Undone as well, by a call of this function, and counted: soon it is ignored.
+                # Undone as well, and counted: soon it is ignored.
                 self._log.error("core.not_set_aside", subject=fault.subject, error=repr(error))
-        return fault.rejection
-
-    def _restored(self, fault: Fault) -> bool:
-        """Make the state that of the journal again. Where that fails, the daemon ends, and its next start does it."""
-        # This blocks the loop, for as long as the start of the daemon takes: until then no answer could be right.
-        synced = threading.Event()
-        self._committer.put(synced.set, lambda: None)
-        try:
-            if self._rebuild is None or not synced.wait(RESTORE_SECONDS):
-                raise fault
-            self._rebuild(self._gathering.events, self.last_sequence)
-        except Exception as error:
-            self._log.fatal("core.not_restored", exception=error, error=repr(error))
-            self._break(fault)
-            return False
-        self._log.info("core.restored", events=self.last_sequence)
-        return True
 
     def handle_own(self, command: Struct) -> Reply:
         """Decide a command of the controller itself."""

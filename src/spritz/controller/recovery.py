@@ -20,7 +20,6 @@ from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.events import Event
 
 #: Records live long and form no cycles, and scanning all of them delays requests by tenths of a second. So young
 #: objects are scanned, and all objects only after a million more have survived.
@@ -118,19 +117,6 @@ def replay_after(journal: Reading, machine: Machine) -> int:
     Raises JournalNewer, or JournalCorrupt if some are missing or damaged.
     """
     return _replay(journal, machine, machine.state.version)
-
-
-def rebuilt(journal: Reading, settings: ClusterSettings, unwritten: Iterable[Event], last: int) -> Machine:
-    """The state of the journal's last event and of the events after it, which are not written yet, while the daemon
-    serves. `last`: number of the last of all these events. Raises JournalError.
-    """
-    machine, image_sequence = _from_image(journal, settings)
-    _replay(journal, machine, image_sequence)
-    for event in unwritten:
-        machine.apply(event)
-    if machine.state.version != last:
-        raise JournalCorrupt(f"the journal gives the state of event {machine.state.version}, not of event {last}")
-    return machine
 
 
 def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:

@@ -255,10 +255,6 @@ class SchedulerDriver:
 
     # Projection
 
-    def state_restored(self) -> None:
-        """The state was made again (`Machine.restore`): the projection refers to parts of the old one."""
-        self._distrust()
-
     def _distrust(self) -> None:
         """The projection has missed an event: rebuild it before its next use."""
         self._trusted = False

@@ -1,10 +1,10 @@
 """The pure core: the cluster as a state machine. No clock, no randomness, no I/O, no numpy.
 
-`machine`        the only entry: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`, and `check`,
-                 which gives the same answer and changes nothing
-`copied`         a copy of a state, on which `Machine.check` decides
+`machine`        the only entry: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`, and `trial`,
+                 which does the same and takes it back
 `decision`       the context of one decision: what it reads, where its events and effects go
-`state`          dicts of frozen records and their indexes (`index`); `image`: the same as bytes
+`state`          dicts of frozen records and their indexes; `image`: the same as bytes; `undo`: how a decision is taken
+                 back; `memory`: what decisions may change
 `decide/`        command -> events and effects, or a refusal; one file per idea
 `apply/`         event -> state; never refuses, never reads a clock
 `effects`        work for the outside world, by ids only; `pending` derives effects again after a restart

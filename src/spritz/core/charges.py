@@ -22,6 +22,7 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from spritz.core.undo import Undo
     from spritz.model.job import Job
     from spritz.model.limits.ledger import Ledger, LedgerKey
     from spritz.model.limits.minutes import Minutes
@@ -92,10 +93,8 @@ def same_charge(old: Job, new: Job) -> bool:
     )
 
 
-def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: int, at: float) -> None:
+def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge, sign: int, at: float) -> None:
     """Add the charge, or (`sign` -1) remove it, from time `at` on."""
-    if charge is None:
-        return
     ledger.add(
         charge.keys,
         jobs=charge.jobs,
@@ -109,6 +108,17 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
         minutes.usage.change(charge.keys, charge.rates, sign, at)
     if charge.until:
         minutes.committed.add(charge.keys, charge.tres, charge.until, charge.factor, sign)
+
+
+def note_charge(undo: Undo, ledger: Ledger, minutes: Minutes, charge: Charge, sign: int, at: float) -> None:
+    """Note how to take back `add_charge` with these arguments."""
+    if charge.rates:  # sums of fractions: adding and subtracting is not enough
+        for key in charge.keys:
+            if key[0] in ("a", "q"):
+                entry = minutes.usage.entries.get(key)
+                undo.note(minutes.usage.put_back, key, entry.copy() if entry is not None else None)
+    counts = charge._replace(rates=())
+    undo.note(add_charge, ledger, minutes, counts, -sign, at)
 
 
 def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:

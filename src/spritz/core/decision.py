@@ -2,9 +2,8 @@
 
 A decision records events through `DecisionContext.record`, which applies each event immediately, so that later parts
 of the same decision see the result (ten starts of one plan must not take the same CPU). Apart from replay, `record` is
-the only caller of `apply`. A decision raises `Refused` before it records anything, so a command is carried out in full
-or not at all. One that fails after that leaves a state that is not the journal's: `Fault` says so, and the shell
-replaces the state.
+the only caller of `apply`. A decision is a transaction: where it raises `Refused`, or fails, whatever it has recorded
+is taken back, so a command is carried out in full or not at all.
 """
 
 from __future__ import annotations
@@ -17,6 +16,10 @@ from spritz.core.apply import apply_event
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from msgspec import Struct
+
     from spritz.core.effects import Effect
     from spritz.core.state import State
     from spritz.model.cluster import Caller
@@ -41,23 +44,29 @@ Subject = int | str
 
 
 class Fault(Exception):
-    """A fault of the core: a decision raised what it must not. The cause is chained.
+    """A fault of the core: a decision raised what it must not, and was taken back. The cause is chained.
 
-    `torn`: the decision had recorded events; the state must be replaced by that of the journal. `subject`: what the
-    decision was about, so that it can be set aside. `rejection`: the decision refused too late.
+    `subject`: what the decision was about, so that it can be set aside. `story`: the record that it was about, as it
+    was before, and the events that the decision had recorded, for whoever mends this.
     """
 
-    def __init__(self, subject: Subject, *, torn: bool, rejection: Rejection | None) -> None:
+    def __init__(self, subject: Subject, story: Sequence[Struct] = ()) -> None:
         super().__init__(f"a decision about {subject} failed" if subject else "a decision failed")
         self.subject = subject
-        self.torn = torn
-        self.rejection = rejection
+        self.story = story
+
+
+class Torn(Exception):
+    """A decision failed, and could not be taken back: the state is not the journal's. The cause is chained."""
 
 
 class DecisionContext:
-    """State, time and caller of one command, with the events and effects that the decision has produced so far."""
+    """State, time and caller of one command, with the events and effects that the decision has produced so far.
 
-    __slots__ = ("caller", "effects", "events", "now", "state", "subject")
+    It ends with `commit` or `roll_back`.
+    """
+
+    __slots__ = ("_names", "caller", "effects", "events", "now", "state", "subject")
 
     def __init__(self, state: State, now: float, caller: Caller) -> None:
         self.state = state
@@ -67,12 +76,16 @@ class DecisionContext:
         self.subject: Subject = 0
         self.events: list[Event] = []
         self.effects: list[Effect] = []
+        #: those of the state before the first event
+        self._names: tuple[object, ...] | None = None
 
     def record(self, event: Event) -> None:
         """Apply the event to the state, and add it to the events of this decision."""
         # Memory is now ahead of the journal. No reader outside can tell: replies, reads and effects wait until the
         # events are on disk. If that write fails, the controller ends, and recovers without them.
         # In this order: an event that cannot be applied has changed a part of the state, perhaps.
+        if self._names is None:
+            self._names = self.state.names()
         self.events.append(event)
         apply_event(self.state, event)
 
@@ -85,16 +98,16 @@ class DecisionContext:
         if job is None or not job.spec.external:
             self.effects.append(effect)
 
+    def commit(self) -> None:
+        """What was recorded stays."""
+        self.state.undo.forget()
 
-class WouldRecord(Exception):
-    """A decision that must not change the state tried to record an event. Never leaves the core."""
-
-
-class ReadOnlyContext(DecisionContext):
-    """The context of `Machine.check`: the state must not change."""
-
-    __slots__ = ()
-
-    def record(self, event: Event) -> None:
-        """Raises WouldRecord: the decision is not free of events."""
-        raise WouldRecord
+    def roll_back(self) -> None:
+        """Leave the state as it was before the decision. Raises Torn."""
+        try:
+            if self._names is None:
+                self.state.undo.roll_back()  # deadlines that no event moves
+            else:
+                self.state.roll_back(self._names)
+        except Exception as error:
+            raise Torn("a decision could not be taken back") from error

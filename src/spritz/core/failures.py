@@ -13,3 +13,9 @@ class Failures:
         self.by_node: dict[str, dict[int, int]] = {}
         #: uid -> the node where scripts of this user fail at once; "": they do on several nodes
         self.node_of: dict[int, str] = {}
+
+    def copy(self) -> Failures:
+        other = Failures()
+        other.by_node = {node: dict(counts) for node, counts in self.by_node.items()}
+        other.node_of = dict(self.node_of)
+        return other

@@ -11,7 +11,6 @@ from msgspec.msgpack import Decoder
 from spritz.core.flags import COMPLETING
 from spritz.core.policy import refresh_minutes
 from spritz.core.state import State
-from spritz.core.timers import job_deadline
 from spritz.model import stored
 from spritz.model.cluster import ClusterSettings
 from spritz.model.cron import Crontab
@@ -111,15 +110,17 @@ def decoded(data: bytes) -> State:
         # Old images lack usage: count it from the running jobs' starts then. Otherwise only count the jobs.
         state.at = 0.0 if image.usage else job.started_at
         _restore_job(state, job, specs)
+        state.undo.forget()
     for step in image.steps:  # after the jobs: the time limit of a suspended job's step stands still
         state.put_step(step)
     for job in image.jobs:
         if job.array_job_id or job.het_job_id:
             # When a task or component may be purged depends on its whole array or job, which is complete only now.
-            state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
+            state.refresh_deadline(state.jobs[job.id])
     state.refresh_node_deadlines()
     state.at = image.at
     refresh_minutes(state)
+    state.undo.forget()
     return state
 
 

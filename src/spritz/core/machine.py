@@ -1,26 +1,25 @@
 """The only entry to the cluster's state.
 
 `handle` decides a command against the present state, and returns a reply (or a `Rejection`), the events that are now
-facts, and the effects to carry out once those events are durable. `check` returns what `handle` would, and leaves the
-state unchanged. `apply` replays a journaled event. Time is an argument; nothing here reads a clock or does I/O.
+facts, and the effects to carry out once those events are durable. `trial` does the same and takes it back. `apply`
+replays a journaled event. Time is an argument; nothing here reads a clock or does I/O.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from spritz.core import pending
 from spritz.core.apply import apply_event
-from spritz.core.copied import copied
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.due import MINUTES, POWER, SLICES
 from spritz.core.decide.replenish import replenish
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.siblings import settle_siblings
-from spritz.core.decision import DecisionContext, Fault, ReadOnlyContext, Refused, WouldRecord
+from spritz.core.decision import DecisionContext, Fault, Refused
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
@@ -32,7 +31,7 @@ from spritz.model.events import Event
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -57,45 +56,40 @@ class Machine:
         self.state = state if state is not None else State(settings or ClusterSettings())
 
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
-        """Decide one command. `now`: seconds since the epoch. Raises TypeError for an object that is not a command."""
+        """Decide one command. `now`: seconds since the epoch. Raises TypeError for an object that is not a command,
+        Fault for one that fails, and Torn if that could not be taken back.
+        """
         context = DecisionContext(self.state, now, caller)
-        if self.state.set_aside and type(command) in INTERNAL and is_ignored(self.state, getattr(command, "job_id", 0)):
-            return Outcome(reply=Done())  # a report that failed twice
+        outcome = _decide(context, command)
+        context.commit()
+        return outcome
+
+    @contextmanager
+    def trial(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Iterator[Outcome]:
+        """What `handle` would return now, with the state that it would leave; afterwards the state is as it was.
+
+        Nothing else may be decided meanwhile.
+        """
+        state, memory = self.state, self.state.memory
+        state.memory = memory.copy()
+        context = DecisionContext(state, now, caller)
         try:
-            reply = _decided(context, command)
-            if isinstance(reply, Rejection):
-                return Outcome(reply=reply)
-            _follow(context)
-        except Exception as error:
-            subject = context.subject or (getattr(command, "job_id", 0) if type(command) in INTERNAL else 0)
-            if context.events or subject:
-                late = error.rejection if isinstance(error, Refused) else None
-                raise Fault(subject, torn=bool(context.events), rejection=late) from error
-            raise
-        return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
+            yield _decide(context, command)
+        finally:
+            context.roll_back()
+            state.memory = memory
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
-        """What `handle` would return now, events and effects included; the state stays unchanged.
-
-        Refusals and `test_only` record nothing, and are decided on the state itself. A command that would record an
-        event is decided on a copy of the state, whose cost grows with the state.
+        """What `handle` would return now, events and effects included; the state stays unchanged. Costs what `handle`
+        costs.
         """
-        # A copy of the state costs 0.2 s with 100,000 jobs, and most dry runs end without an event: so try on the state
-        # itself first, where the attempt to record is what ends the trial, before anything has changed.
-        context = ReadOnlyContext(self.state, now, caller)
-        try:
-            reply = _decided(context, command)
-        except WouldRecord:
-            return self.copy().handle(command, now, caller)
-        return Outcome(reply=reply, effects=() if isinstance(reply, Rejection) else tuple(context.effects))
-
-    def copy(self) -> Machine:
-        """A machine with an independent copy of the state."""
-        return Machine(state=copied(self.state))
+        with self.trial(command, now, caller) as outcome:
+            return outcome
 
     def apply(self, event: Event) -> None:
         """Change the state by one journaled event, as in replay."""
         apply_event(self.state, event)
+        self.state.undo.forget()
 
     def next_deadline(self) -> float | None:
         """When to send `Tick` at the latest (seconds since the epoch); None if nothing falls due before another
@@ -111,9 +105,9 @@ class Machine:
             next_due(state),
             power_due(state),
         )
-        if state.set_aside:
+        if state.memory.set_aside:
             due = tuple(
-                at for at, part in zip(due, _TICK_PARTS, strict=True) if not part or not is_ignored(state, part)
+                at for at, part in zip(due, _TICK_PARTS, strict=True) if not part or not state.memory.ignores(part)
             )
         return min((at for at in due if at is not None), default=None)
 
@@ -122,10 +116,6 @@ class Machine:
         a node comes back.
         """
         return pending.pending_effects(self.state, node)
-
-    def restore(self, other: Machine) -> None:
-        """Become `other`, which has the state of the journal: a decision has torn this one."""
-        self.state.take_over(other.state)
 
     def image(self) -> bytes:
         """The durable form of the state."""
@@ -140,6 +130,33 @@ class Machine:
 _TICK_PARTS = ("", "", MINUTES, SLICES, "", POWER)
 
 
+def _decide(context: DecisionContext, command: Struct) -> Outcome:
+    """The outcome of the command, whose changes can still be taken back; of one that is refused or fails they are."""
+    internal = type(command) in INTERNAL
+    reported = getattr(command, "job_id", 0) if internal else 0
+    if reported and context.state.memory.ignores(reported):
+        return Outcome(reply=Done())  # a report that failed twice
+    decide = DECISIONS.get(type(command))
+    if decide is None:
+        raise TypeError(f"{type(command).__name__} is not a command of the core")
+    if internal and not context.caller.admin:
+        return Outcome(reply=Rejection(code="ESLURM_ACCESS_DENIED"))
+    try:
+        reply = decide(context, command)
+        _follow(context)
+    except Refused as refused:
+        context.roll_back()
+        return Outcome(reply=refused.rejection)
+    except Exception as error:
+        subject, events = context.subject or reported, tuple(context.events)
+        context.roll_back()
+        if events or subject:
+            record = context.state.jobs.get(subject) if isinstance(subject, int) else None
+            raise Fault(subject, (*([record] if record is not None else []), *events)) from error
+        raise
+    return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
+
+
 def _follow(context: DecisionContext) -> None:
     """Consequences that any command may have, derived from what it has recorded.
 
@@ -148,7 +165,7 @@ def _follow(context: DecisionContext) -> None:
     """
     for name, consequence in _CONSEQUENCES:
         context.subject = name
-        if not context.state.set_aside or not is_ignored(context.state, name):
+        if not context.state.memory.ignores(name):
             consequence(context)
 
 
@@ -157,18 +174,3 @@ _CONSEQUENCES: tuple[tuple[str, Callable[[DecisionContext], None]], ...] = (
     ("age priority", settle_accrual),
     ("federated jobs", settle_siblings),
 )
-
-
-def _decided(context: DecisionContext, command: Struct) -> Struct:
-    """The reply of the command's decision, or the Rejection that it raised."""
-    decide = DECISIONS.get(type(command))
-    if decide is None:
-        raise TypeError(f"{type(command).__name__} is not a command of the core")
-    if not context.caller.admin and type(command) in INTERNAL:
-        return Rejection(code="ESLURM_ACCESS_DENIED")
-    try:
-        return decide(context, command)
-    except Refused as refused:
-        if context.events:
-            raise  # too late: it becomes a Fault
-        return refused.rejection

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.charges import fit_usage
-from spritz.core.timers import NEVER, Deadlines, job_deadline
+from spritz.core.timers import NEVER, Deadlines
 from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger, LedgerKey
 from spritz.model.limits.minutes import reached_at
@@ -30,21 +30,23 @@ def put_policy(state: State, policy: Policy) -> None:
     old, state.rules = state.rules, Rules.of(policy, state.partitions, priority, state.nodes)
     # Rates of use are sums over the charges of running jobs: set all to nothing, and let every charge below add its own
     # again under the new policy.
-    state.usage.idle(state.at)
-    state.usage.configure(state.rules.decay(priority), state.at)
+    usage, committed = state.change_usage(), state.minutes.committed
+    usage.idle(state.at)
+    usage.configure(state.rules.decay(priority), state.at)
     if old.policy is not policy:
-        fit_usage(state.usage, old, state.rules, state.at)
-    state.ledger = Ledger()
-    state.minutes.committed.sums.clear()
-    state.charges.clear()
-    state.accrual_waits.clear()
-    state.accrual_freed = True
+        fit_usage(usage, old, state.rules, state.at)
+    state.undo.note(setattr, committed, "sums", committed.sums)
+    before = state.undo.here()
+    committed.sums = {}
+    state.ledger, state.charges, state.accrual_waits = Ledger(), {}, {}
+    state.memory.accrual_freed = True
     state.enforced = state.settings.enforce
     state.minute_limits_by_key = state.rules.minute_limits_by_key() if "limits" in state.enforced else {}
     state.minute_deadlines = Deadlines()
     for job_id, job in state.jobs.items():
         state.charge(job_id, job)
     refresh_minutes(state)
+    state.undo.drop_since(before)
     if old.times_jobs or state.rules.times_jobs:
         state.refresh_deadlines()
 
@@ -56,9 +58,10 @@ def amend_policy(state: State, change: PolicyChange) -> None:
         put_policy(state, amended(rules.policy, change))
         return
     timed = rules.times_jobs
+    state.undo.note(_take_back, state, rules, rules.inverse(change))
     touched = rules.amend(change)
     # A limit may have been raised: `settle_accrual` looks whether further jobs may accrue age.
-    state.accrual_freed = True
+    state.memory.accrual_freed = True
     if touched.counted or touched.counted_qos:
         for job_id in list(state.charges):
             job = state.jobs[job_id]
@@ -67,13 +70,19 @@ def amend_policy(state: State, change: PolicyChange) -> None:
             if touched.recounts(spec.account, spec.user, spec.qos) or homes & touched.counted_qos:
                 state.charge(job_id, job)
     for number in change.gone_associations:
-        state.usage.entries.pop(("a", number), None)
+        state.undo.drop(state.usage.entries, ("a", number))
     keys: list[LedgerKey] = [("a", number) for number in touched.ids]
     _note_minute_limits(state, keys + [("q", name) for name in touched.qos])
     # Before or after: the edit may have removed the last such limit, and with it deadlines that running jobs have.
     if timed or rules.times_jobs:
         for job_id in state.running:
-            state.deadlines.set(job_id, job_deadline(state, state.jobs[job_id]))
+            state.refresh_deadline(state.jobs[job_id])
+
+
+def _take_back(state: State, rules: Rules, inverse: PolicyChange) -> None:
+    """Undo an edit of these rules, to which others refer."""
+    priority = state.settings.priority_policy
+    rules.become(Rules.of(amended(rules.policy, inverse), state.partitions, priority, state.nodes))
 
 
 def _note_minute_limits(state: State, keys: list[LedgerKey]) -> None:
@@ -83,9 +92,9 @@ def _note_minute_limits(state: State, keys: list[LedgerKey]) -> None:
     for key in keys:
         place = state.rules.minute_limits(key)
         if place is not None:
-            state.minute_limits_by_key[key] = place
-        elif state.minute_limits_by_key.pop(key, None) is not None:
-            state.minute_deadlines.set(key_text(key), NEVER)
+            state.undo.put(state.minute_limits_by_key, key, place)
+        elif state.undo.drop(state.minute_limits_by_key, key) is not None:
+            state.set_minute_deadline(key_text(key), NEVER)
     refresh_minutes(state, keys)
 
 
@@ -98,12 +107,12 @@ def refresh_minutes(state: State, keys: Iterable[LedgerKey] | None = None) -> No
     for key in state.minute_limits_by_key if keys is None else keys:
         place = state.minute_limits_by_key.get(key)
         if place is not None:
-            state.minute_deadlines.set(key_text(key), reached_at(state.usage, place, state.at))
+            state.set_minute_deadline(key_text(key), reached_at(state.usage, place, state.at))
 
 
 def refresh_rules(state: State) -> None:
     """Settings or partitions changed: compute again what is billed, which limits apply, and how usage decays."""
-    state.accrual_freed = True  # PriorityFlags may have lifted the limits on accrual
+    state.memory.accrual_freed = True  # PriorityFlags may have lifted the limits on accrual
     priority = state.settings.priority_policy
     same = state.rules.fits(state.partitions, priority, state.nodes)
     if not same or state.rules.decay(priority) != state.usage.decay or state.enforced != state.settings.enforce:

@@ -112,9 +112,6 @@ def due_at(state: State, reservation: Reservation) -> float:
 
 def next_due(state: State) -> float | None:
     """The earliest time at which any reservation falls due."""
-    items = state.reservations.values()
-    if state.set_aside:
-        at = min((due_at(state, item) for item in items if state.set_aside.get(subject_of(item), 0) < 2), default=NEVER)
-    else:
-        at = min((due_at(state, item) for item in items), default=NEVER)
+    items, memory = state.reservations.values(), state.memory
+    at = min((due_at(state, item) for item in items if not memory.ignores(subject_of(item))), default=NEVER)
     return None if at == NEVER else at

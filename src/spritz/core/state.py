@@ -2,7 +2,11 @@
 number of jobs.
 
 Owns the consistency of records and indexes: records change only through `put_job`, `put_step` and so on, and only
-`apply` calls those. Decisions read. Indexes are dicts used as ordered sets, so that iteration is the same on every run.
+`apply` calls those. Decisions read, and change `memory` alone. Indexes are dicts used as ordered sets, so that
+iteration is the same on every run.
+
+Each change is noted in `undo`, so that a decision can be taken back (`roll_back`). What is assigned to a name of the
+State as a whole needs no note: `names` has it.
 
 Invariants (checked in `invariants`): each job is in exactly one of `pending`, `running`, `completing` (which may also
 be pending again) or none (ended and gone); a job is in `uses[node].jobs` for exactly the nodes it holds; `steps` has
@@ -11,17 +15,18 @@ live steps only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from spritz.core.charges import Charge, add_charge, charge_of, same_charge
-from spritz.core.failures import Failures
+from spritz.core.charges import Charge, add_charge, charge_of, note_charge, same_charge
 from spritz.core.flags import COMPLETING
-from spritz.core.index import count_down, discard
+from spritz.core.memory import Memory
 from spritz.core.policy import put_policy, refresh_minutes, refresh_rules
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
+from spritz.core.undo import Jobs, Undo
 from spritz.model.cluster import ClusterSettings
 from spritz.model.cron import Crontab
 from spritz.model.job import Job
@@ -42,10 +47,13 @@ from spritz.model.step import Step
 from spritz.model.triggers import Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from spritz.core.decide.fit import NodeGroup
-    from spritz.core.decision import Subject
+    from spritz.model.limits.usage import Usage
+    from spritz.model.predict import Likeness
+
+K = TypeVar("K", int, str)
 
 #: ended steps to remember; their clients ask again within seconds, if at all
 ENDED_STEPS_MAX = 1000
@@ -63,7 +71,6 @@ class State:
     """Everything that the controller knows. `version`: number of events applied."""
 
     __slots__ = (
-        "accrual_freed",
         "accrual_waits",
         "arrays",
         "arrays_live",
@@ -76,16 +83,15 @@ class State:
         "dependents",
         "ended_steps",
         "enforced",
-        "failures",
         "features",
         "federated",
         "job_count",
         "jobs",
-        "lacking",
         "ledger",
         "licenses_taken",
         "live_by_name",
         "live_by_user",
+        "memory",
         "minute_deadlines",
         "minute_limits_by_key",
         "minutes",
@@ -108,14 +114,13 @@ class State:
         "run_times",
         "running",
         "segments",
-        "set_aside",
         "settings",
-        "siblings_due",
         "singletons",
         "step_deadlines",
         "steps",
         "submissions",
         "triggers",
+        "undo",
         "usage",
         "usage_reset_at",
         "uses",
@@ -123,6 +128,8 @@ class State:
     )
 
     def __init__(self, settings: ClusterSettings) -> None:
+        self.undo = Undo()
+        self.memory = Memory()
         self.version = 0
         #: time of the last event
         self.at = 0.0
@@ -165,33 +172,24 @@ class State:
         self.next_trigger_id = 1
         #: run times of ended jobs, by user and request (bf_predict)
         self.run_times = Predictor(RUN_TIMES_MAX)
-        #: What faults of the core were about, and how many there were (`decide.set_aside`). Neither in an image nor in
-        #: the journal: a restarted daemon tries again.
-        self.set_aside: dict[Subject, int] = {}
-        #: nodes that fail jobs at once (`decide.failing_nodes`). Neither in an image nor in the journal, either.
-        self.failures = Failures()
         # -- indexes
         #: node -> names of reservations that hold it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}
-        #: cache of `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that
-        #: time; None: unknown for all
-        self.lacking: dict[str, float] | None = None
         #: reservation -> jobs that have not ended and name it or run in it
-        self.reservation_jobs: dict[str, dict[int, None]] = {}
+        self.reservation_jobs: dict[str, Jobs] = {}
         #: resources in use by every association and QOS, and the charge of each job
         self.ledger = Ledger()
         self.charges: dict[int, Charge] = {}
-        #: keys that a job counts towards -> jobs that a limit keeps from accruing age; whether room was made for one
-        self.accrual_waits: dict[tuple[LedgerKey, ...], dict[int, None]] = {}
-        self.accrual_freed = True
-        self.pending: dict[int, None] = {}
+        #: keys that a job counts towards -> jobs that a limit keeps from accruing age
+        self.accrual_waits: dict[tuple[LedgerKey, ...], Jobs] = {}
+        self.pending: Jobs = Jobs()
         #: RUNNING and SUSPENDED
-        self.running: dict[int, None] = {}
+        self.running: Jobs = Jobs()
         #: flag COMPLETING: ended (or pending again) with processes left on some nodes
-        self.completing: dict[int, None] = {}
-        self.live_by_user: dict[int, dict[int, None]] = {}
+        self.completing: Jobs = Jobs()
+        self.live_by_user: dict[int, Jobs] = {}
         #: (uid, job name) -> jobs that have not ended, for `singleton`
-        self.live_by_name: dict[tuple[int, str], dict[int, None]] = {}
+        self.live_by_name: dict[tuple[int, str], Jobs] = {}
         #: array job id -> task id -> id of the task's own record
         self.arrays: dict[int, dict[int, int]] = {}
         #: array job id -> number of live records (its own included)
@@ -202,13 +200,12 @@ class State:
         self.licenses_taken: dict[str, int] = {}
         #: (uid, submission key) -> the job that the submission queued
         self.submissions: dict[tuple[int, str], int] = {}
-        #: jobs with siblings on other clusters, and those of them that `decide.siblings` has not looked at since
-        self.federated: dict[int, None] = {}
-        self.siblings_due: dict[int, None] = {}
+        #: jobs with siblings on other clusters
+        self.federated: Jobs = Jobs()
         #: job id -> pending jobs with an open dependency on it
-        self.dependents: dict[int, dict[int, None]] = {}
+        self.dependents: dict[int, Jobs] = {}
         #: (uid, job name) -> pending jobs that wait for a singleton
-        self.singletons: dict[tuple[int, str], dict[int, None]] = {}
+        self.singletons: dict[tuple[int, str], Jobs] = {}
         self.node_partitions: dict[str, tuple[str, ...]] = {}
         #: cache of `decide.fit`: partition -> groups of equal nodes; and all features. Emptied when nodes or partitions
         #: change.
@@ -222,33 +219,45 @@ class State:
         #: deadlines of power saving
         self.node_deadlines: Deadlines[str] = Deadlines()
 
-    def take_over(self, other: State) -> None:
-        """Become `other`, in place: parts of the shell refer to this state and to its run times."""
-        kept, run_times, failures = self.set_aside, self.run_times, self.failures
-        run_times.take_over(other.run_times)
-        for name in State.__slots__:
-            setattr(self, name, getattr(other, name))
-        self.set_aside, self.run_times, self.failures = kept, run_times, failures
+    # -- taking back
+
+    def names(self) -> tuple[Any, ...]:
+        """What each name of the State stands for now, for `roll_back`."""
+        return _NAMES(self)
+
+    def roll_back(self, names: tuple[Any, ...]) -> None:
+        """Become as it was when it had these names and nothing to undo."""
+        for name, value in zip(State.__slots__, names, strict=True):
+            setattr(self, name, value)
+        self.undo.roll_back()
+        # What was noted there may have been used up by what is undone: everything is looked at again.
+        memory = self.memory
+        memory.lacking, memory.accrual_freed = None, True
+        memory.siblings_due = dict.fromkeys(self.federated)
 
     # -- jobs
 
     def put_job(self, job: Job) -> None:
         """Add or replace a job, and update every index."""
-        job_id = job.id
+        job_id, undo = job.id, self.undo
         old = self.jobs.get(job_id)
-        self.jobs[job_id] = job
+        undo.put(self.jobs, job_id, job)
         if old is None:
             self.job_count += _weight(job)
             self._index_state(job)
             if job.submit_key:
-                self.submissions[job.spec.uid, job.submit_key] = job_id
+                undo.put(self.submissions, (job.spec.uid, job.submit_key), job_id)
         # Identity is enough for the spec: records are frozen, so a changed spec is another object, and an equal copy
         # costs only an unneeded update.
         elif old.state is not job.state or old.flags != job.flags or old.spec is not job.spec:
             self._unindex_state(old)
             self._index_state(job)
         if job.array_task_id is not None and (old is None or old.array_task_id is None):
-            self.arrays.setdefault(job.array_job_id, {})[job.array_task_id] = job_id
+            tasks = self.arrays.get(job.array_job_id)
+            if tasks is None:
+                tasks = {}
+                undo.put(self.arrays, job.array_job_id, tasks)
+            undo.put(tasks, job.array_task_id, job_id)
         if old is not None and old.dependencies:
             self._unindex_dependencies(old)
         if job.dependencies:
@@ -256,93 +265,94 @@ class State:
         # A charge is looked up in the tree of associations: spare that where nothing that it depends on has changed.
         if self.rules.known and (old is None or not same_charge(old, job)):
             self.charge(job_id, job)
-        self.deadlines.set(job_id, job_deadline(self, job))
+        self.refresh_deadline(job)
         if job.federation is not None:
-            self.federated[job_id] = None
+            undo.join(self.federated, job_id)
             # Here and not in each decision: whatever changes the job, other clusters must hear of it.
-            self.siblings_due[job_id] = None
+            self.memory.siblings_due[job_id] = None
 
     def forget_job(self, job_id: int) -> None:
         """Remove an ended job from the records and from every index."""
-        job = self.jobs.pop(job_id)
-        self.federated.pop(job_id, None)
+        undo, job = self.undo, self.jobs[job_id]
+        undo.drop(self.jobs, job_id)
+        undo.leave(self.federated, job_id)
         self.charge(job_id, None)
         self.job_count -= _weight(job)
         self._unindex_state(job)
         self._unindex_dependencies(job)
         if job.submit_key:
-            self.submissions.pop((job.spec.uid, job.submit_key), None)
+            undo.drop(self.submissions, (job.spec.uid, job.submit_key))
         if job.array_task_id is not None:
             tasks = self.arrays.get(job.array_job_id)
             if tasks is not None:
-                tasks.pop(job.array_task_id, None)
+                undo.drop(tasks, job.array_task_id)
                 if not tasks:
-                    del self.arrays[job.array_job_id]
-        self.deadlines.set(job_id, NEVER)
+                    undo.drop(self.arrays, job.array_job_id)
+        self._set(self.deadlines, job_id, NEVER)
 
     def _index_state(self, job: Job) -> None:
-        job_id, state = job.id, job.state
+        job_id, state, undo = job.id, job.state, self.undo
         live = not state.ended
         if job.flags & COMPLETING:
-            self.completing[job_id] = None
+            undo.join(self.completing, job_id)
         if state is JobState.PENDING:
-            self.pending[job_id] = None
+            undo.join(self.pending, job_id)
         elif live:
-            self.running[job_id] = None
+            undo.join(self.running, job_id)
             for name, count in job.licenses:
-                self.licenses_taken[name] = self.licenses_taken.get(name, 0) + count
+                undo.count(self.licenses_taken, name, count)
             if job.array_job_id:
-                self.arrays_running[job.array_job_id] = self.arrays_running.get(job.array_job_id, 0) + 1
+                undo.count(self.arrays_running, job.array_job_id, 1)
         if live:
             for name in reservations_of(job):
-                self.reservation_jobs.setdefault(name, {})[job_id] = None
+                undo.add(self.reservation_jobs, name, job_id)
         if live or job.flags & COMPLETING:
             spec = job.spec
-            self.live_by_user.setdefault(spec.uid, {})[job_id] = None
+            undo.add(self.live_by_user, spec.uid, job_id)
             if live:
-                self.live_by_name.setdefault((spec.uid, spec.name), {})[job_id] = None
+                undo.add(self.live_by_name, (spec.uid, spec.name), job_id)
             if job.array_job_id:
-                self.arrays_live[job.array_job_id] = self.arrays_live.get(job.array_job_id, 0) + 1
+                undo.count(self.arrays_live, job.array_job_id, 1)
 
     def _unindex_state(self, job: Job) -> None:
-        job_id, state = job.id, job.state
+        job_id, state, undo = job.id, job.state, self.undo
         live = not state.ended
         if job.flags & COMPLETING:
-            self.completing.pop(job_id, None)
+            undo.leave(self.completing, job_id)
         if state is JobState.PENDING:
-            self.pending.pop(job_id, None)
+            undo.leave(self.pending, job_id)
         elif live:
-            self.running.pop(job_id, None)
+            undo.leave(self.running, job_id)
             for name, count in job.licenses:
-                count_down(self.licenses_taken, name, count)
+                undo.count(self.licenses_taken, name, -count)
             if job.array_job_id:
-                count_down(self.arrays_running, job.array_job_id)
+                undo.count(self.arrays_running, job.array_job_id, -1)
         if live:
             for name in reservations_of(job):
-                discard(self.reservation_jobs, name, job_id)
+                undo.discard(self.reservation_jobs, name, job_id)
         if live or job.flags & COMPLETING:
             spec = job.spec
-            discard(self.live_by_user, spec.uid, job_id)
+            undo.discard(self.live_by_user, spec.uid, job_id)
             if live:
-                discard(self.live_by_name, (spec.uid, spec.name), job_id)
+                undo.discard(self.live_by_name, (spec.uid, spec.name), job_id)
             if job.array_job_id:
-                count_down(self.arrays_live, job.array_job_id)
+                undo.count(self.arrays_live, job.array_job_id, -1)
 
     def _index_dependencies(self, job: Job) -> None:
         if job.state is not JobState.PENDING:
             return
         for dependency in job.dependencies:
             if dependency.kind == "singleton":
-                self.singletons.setdefault((job.spec.uid, job.spec.name), {})[job.id] = None
+                self.undo.add(self.singletons, (job.spec.uid, job.spec.name), job.id)
             else:
-                self.dependents.setdefault(dependency.job_id, {})[job.id] = None
+                self.undo.add(self.dependents, dependency.job_id, job.id)
 
     def _unindex_dependencies(self, job: Job) -> None:
         for dependency in job.dependencies:
             if dependency.kind == "singleton":
-                discard(self.singletons, (job.spec.uid, job.spec.name), job.id)
+                self.undo.discard(self.singletons, (job.spec.uid, job.spec.name), job.id)
             else:
-                discard(self.dependents, dependency.job_id, job.id)
+                self.undo.discard(self.dependents, dependency.job_id, job.id)
 
     def put_policy(self, policy: Policy) -> None:
         """Replace the whole accounting policy and the rules derived from it."""
@@ -354,65 +364,130 @@ class State:
 
     def charge(self, job_id: int, job: Job | None) -> None:
         """Update the job's charge towards limits (`job` None: remove it)."""
-        old = self.charges.pop(job_id, None)
+        undo, old = self.undo, self.charges.get(job_id)
         new = charge_of(self.rules, job) if job is not None and not job.state.ended else None
         if new is not None:
-            self.charges[job_id] = new
+            undo.put(self.charges, job_id, new)
+        elif old is not None:
+            undo.drop(self.charges, job_id)
         if old != new:
-            add_charge(self.ledger, self.minutes, old, -1, self.at)
-            add_charge(self.ledger, self.minutes, new, 1, self.at)
-            # Only a flag: which job accrues next is a decision with events of its own (`decide.accrue`), and `apply`
+            for charge, sign in ((old, -1), (new, 1)):
+                if charge is not None:
+                    note_charge(undo, self.ledger, self.minutes, charge, sign, self.at)
+                    add_charge(self.ledger, self.minutes, charge, sign, self.at)
+            # Only noted: which job accrues next is a decision with events of its own (`decide.accrue`), and `apply`
             # makes none.
             if old is not None and old.accruing > (new.accruing if new is not None else 0):
-                self.accrual_freed = True
+                self.memory.accrual_freed = True
             if old is not None and old.accrual_waits:
-                discard(self.accrual_waits, old.keys, job_id)
+                undo.discard(self.accrual_waits, old.keys, job_id)
             if new is not None and new.accrual_waits:
-                self.accrual_waits.setdefault(new.keys, {})[job_id] = None
+                undo.add(self.accrual_waits, new.keys, job_id)
             if self.minute_limits_by_key:
                 refresh_minutes(self, {key: None for charge in (old, new) if charge is not None for key in charge.keys})
 
+    def change_usage(self) -> Usage:
+        """The usage of all keys, which is to be changed as a whole."""
+        self.undo.note(self.usage.become, self.usage.copy())
+        return self.usage
+
+    def learn_run_time(self, job: Likeness, seconds: float) -> None:
+        """A job of this kind has ended after this many seconds (`run_times`)."""
+        self.undo.note(self.run_times.unlearn, job, self.run_times.learn(job, seconds))
+
+    # -- deadlines
+
+    def _set(self, deadlines: Deadlines[K], key: K, at: float) -> None:
+        before = deadlines.at(key)
+        if before != at:
+            self.undo.note(deadlines.set, key, before)
+            deadlines.set(key, at)
+
+    def refresh_deadline(self, job: Job) -> None:
+        """Compute the deadline of this job again."""
+        at = NEVER if self.memory.set_aside and self.memory.ignores(job.id) else job_deadline(self, job)
+        self._set(self.deadlines, job.id, at)
+
     def refresh_deadlines(self) -> None:
-        """Compute all deadlines again, after settings or partitions changed."""
+        """Compute all deadlines of jobs again, after settings or partitions changed."""
         for job in self.jobs.values():
-            self.deadlines.set(job.id, job_deadline(self, job))
+            self.refresh_deadline(job)
+
+    def set_minute_deadline(self, key: str, at: float) -> None:
+        """When this key will have used up its minutes (`policy.key_text`)."""
+        self._set(self.minute_deadlines, key, at)
+
+    def drop_deadlines(self, jobs: Iterable[int] = (), steps: Iterable[int] = ()) -> None:
+        """Let these, which are ignored after faults of the core, fall due no more. `steps` by `step_key`."""
+        for job_id in jobs:
+            self._set(self.deadlines, job_id, NEVER)
+        for key in steps:
+            self._set(self.step_deadlines, key, NEVER)
 
     def refresh_node_deadlines(self) -> None:
         """Compute all deadlines of power saving again, after settings or partitions changed."""
         for node in self.nodes.values():
-            self.node_deadlines.set(node.name, node_deadline(self, node))
+            self._set(self.node_deadlines, node.name, node_deadline(self, node))
+
+    def refresh_node_deadline(self, name: str) -> None:
+        """The node's record, or whether jobs are on it, has changed: compute its deadline again."""
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        if self.settings.power.suspends or node.flags & AWAY or node.resume_at or name in self.node_deadlines:
+            self._set(self.node_deadlines, name, node_deadline(self, node))
 
     # -- steps
 
     def put_step(self, step: Step) -> None:
         """Add or replace a live step."""
-        self.steps.setdefault(step.job_id, {})[step.step_id] = step
+        steps = self.steps.get(step.job_id)
+        if steps is None:
+            steps = {}
+            self.undo.put(self.steps, step.job_id, steps)
+        self.undo.put(steps, step.step_id, step)
         if step.spec.time_limit_minutes:
             deadline = step_deadline(step, self.jobs.get(step.job_id))
-            self.step_deadlines.set(step_key(step.job_id, step.step_id), deadline)
+            self._set(self.step_deadlines, step_key(step.job_id, step.step_id), deadline)
 
     def end_step_deadlines(self, job_id: int) -> None:
         """The job's life has ended, and with it the time limits of the steps that nodes have not reported yet."""
         for step_id in self.steps.get(job_id, ()):
-            self.step_deadlines.set(step_key(job_id, step_id), NEVER)
+            self._set(self.step_deadlines, step_key(job_id, step_id), NEVER)
 
     def drop_step(self, job_id: int, step_id: int) -> None:
         """Remove a step that has ended."""
         steps = self.steps.get(job_id)
         if steps is not None:
-            step = steps.pop(step_id, None)
+            step = self.undo.drop_in_order(steps, step_id)  # the first steps end first
             if step is not None and step.spec.io_key:
                 self.keep_ended_step(step)
-            self.step_deadlines.set(step_key(job_id, step_id), NEVER)
+            self._set(self.step_deadlines, step_key(job_id, step_id), NEVER)
             if not steps:
-                del self.steps[job_id]
+                self.undo.drop(self.steps, job_id)
 
     def keep_ended_step(self, step: Step) -> None:
         """Remember an ended step, in case its client has not received the reply that created it."""
         spec = structs.replace(step.spec, environment=())
-        self.ended_steps[step.spec.io_key] = structs.replace(step, spec=spec)
+        self.undo.put(self.ended_steps, step.spec.io_key, structs.replace(step, spec=spec))
         if len(self.ended_steps) > ENDED_STEPS_MAX:
-            del self.ended_steps[next(iter(self.ended_steps))]
+            self.undo.drop(self.ended_steps, next(iter(self.ended_steps)))
+
+    # -- crontabs and triggers
+
+    def put_crontab(self, crontab: Crontab) -> None:
+        """Replace a user's crontab; one without text is removed."""
+        self.undo.drop(self.crontabs, crontab.uid)
+        if crontab.text:
+            self.undo.put(self.crontabs, crontab.uid, crontab)
+
+    def put_trigger(self, trigger: Trigger) -> None:
+        """Add or replace a trigger."""
+        self.undo.put(self.triggers, trigger.id, trigger)
+
+    def drop_trigger(self, number: int) -> None:
+        """Remove a trigger, if it exists."""
+        self.undo.drop(self.triggers, number)
 
     # -- nodes and partitions
 
@@ -420,9 +495,9 @@ class State:
         """Add or replace a node. Caches over all nodes are dropped only if what they read has changed."""
         name = node.config.name
         old = self.nodes.get(name)
-        self.nodes[name] = node
+        self.undo.put(self.nodes, name, node)
         if old is None:
-            self.uses[name] = NodeUse()
+            self.undo.put(self.uses, name, NodeUse())
         if old is None or old.flags != node.flags or old.state is not node.state:
             self._count_powered(old, node)
         if old is None or old.config is not node.config or _seen(old) != _seen(node):
@@ -433,25 +508,23 @@ class State:
         self.powered_count += new is not None and is_powered(new.state, new.flags)
         self.powered_count -= old is not None and is_powered(old.state, old.flags)
 
-    def refresh_node_deadline(self, name: str) -> None:
-        """The node's record, or whether jobs are on it, has changed: compute its deadline again."""
-        node = self.nodes.get(name)
-        if node is None:
-            return
-        if self.settings.power.suspends or node.flags & AWAY or node.resume_at or name in self.node_deadlines:
-            self.node_deadlines.set(name, node_deadline(self, node))
+    def change_use(self, name: str) -> NodeUse:
+        """What is in use on the node, which is to be changed."""
+        use = self.uses[name]
+        self.undo.note(use.become, use.copy())
+        return use
 
     def hold_idle_nodes(self, job: Job) -> None:
         """Keep other jobs off the idle nodes of the job's leaf switches or blocks."""
         for name in (job.allocation.kept if job.allocation is not None else None) or ():
             if name in self.uses:
-                self.uses[name].kept[job.id] = None
+                self.change_use(name).kept[job.id] = None
 
     def release_idle_nodes(self, job_id: int, allocation: Allocation) -> None:
         """Undo `hold_idle_nodes`: the job has left all of its own nodes."""
         for name in allocation.kept or ():
             if name in self.uses:
-                self.uses[name].kept.pop(job_id, None)
+                self.change_use(name).kept.pop(job_id, None)
 
     def left_node(self, name: str, at: float) -> None:
         """A job has left the node."""
@@ -474,15 +547,14 @@ class State:
         return units
 
     def _nodes_changed(self) -> None:
-        self.node_groups.clear()
-        self.segments.clear()
-        self.features = None
+        # New dicts, so that the former caches are those of the former nodes, if this is taken back.
+        self.node_groups, self.segments, self.features = {}, {}, None
 
     def drop_node(self, name: str) -> None:
         """Remove a node that holds nothing."""
-        self._count_powered(self.nodes.pop(name, None), None)
-        self.uses.pop(name, None)
-        self.node_deadlines.set(name, NEVER)
+        self._count_powered(self.undo.drop(self.nodes, name), None)
+        self.undo.drop(self.uses, name)
+        self._set(self.node_deadlines, name, NEVER)
         self._nodes_changed()
 
     def add_nodes(self, nodes: Sequence[Node], partitions: dict[str, Partition]) -> None:
@@ -494,7 +566,7 @@ class State:
                 if partition is not self.partitions[name] and node.name in partition.nodes
             )
             if names:  # as `put_partitions` has it, which a restart uses
-                self.node_partitions[node.name] = names
+                self.undo.put(self.node_partitions, node.name, names)
         self.partitions = partitions
         for node in nodes:
             self.put_node(node)
@@ -515,14 +587,14 @@ class State:
     def put_reservation(self, reservation: Reservation) -> None:
         """Add or replace a reservation, and the index of reserved nodes."""
         old = self.reservations.get(reservation.name)
-        self.reservations[reservation.name] = reservation
+        self.undo.put(self.reservations, reservation.name, reservation)
         if old is None or old.nodes != reservation.nodes:
             self._index_reserved(old, reservation)
         self._refresh_reserved((*(old.nodes if old is not None else ()), *reservation.nodes))
 
     def drop_reservation(self, name: str) -> None:
         """Remove a reservation, if it exists."""
-        old = self.reservations.pop(name, None)
+        old = self.undo.drop(self.reservations, name)
         self._index_reserved(old, None)
         self._refresh_reserved(old.nodes if old is not None else ())
 
@@ -531,18 +603,18 @@ class State:
         if self.settings.power.kept_states:
             for name in names:
                 if name in self.nodes:
-                    self.node_deadlines.set(name, node_deadline(self, self.nodes[name]))
+                    self._set(self.node_deadlines, name, node_deadline(self, self.nodes[name]))
 
     def _index_reserved(self, old: Reservation | None, new: Reservation | None) -> None:
         for node in old.nodes if old is not None else ():
             left = tuple(name for name in self.reserved[node] if old is None or name != old.name)
             if left:
-                self.reserved[node] = left
+                self.undo.put(self.reserved, node, left)
             else:
-                del self.reserved[node]
+                self.undo.drop(self.reserved, node)
         for node in new.nodes if new is not None else ():
             assert new is not None
-            self.reserved[node] = tuple(sorted((*self.reserved.get(node, ()), new.name)))
+            self.undo.put(self.reserved, node, tuple(sorted((*self.reserved.get(node, ()), new.name))))
 
     @staticmethod
     def held_shares(job: Job) -> list[NodeAllocation]:
@@ -553,6 +625,9 @@ class State:
             names = set(job.completing)
             return [share for share in job.allocation.nodes if share.node in names]
         return list(job.allocation.nodes) if job.state.active else []
+
+
+_NAMES: Callable[[State], tuple[Any, ...]] = attrgetter(*State.__slots__)
 
 
 def reservations_of(job: Job) -> tuple[str, ...]:

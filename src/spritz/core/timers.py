@@ -71,6 +71,10 @@ class Deadlines(Generic[K]):
             self._heap = [(time, number) for number, time in times.items()]
             heapify(self._heap)
 
+    def at(self, job_id: K) -> float:
+        """The deadline of a job; NEVER if it has none."""
+        return self._times.get(job_id, NEVER)
+
     def all(self) -> dict[K, float]:
         """Every deadline (seconds since the epoch) by key; not a copy."""
         return self._times

@@ -22,7 +22,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.rules.time_limit import held_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import JobSpec
@@ -32,6 +32,10 @@ RECENT = 2
 
 #: Seconds by which a prediction that was outlived grows, one after the other; after the last it is the limit.
 CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 360000)
+
+
+#: the key of similar jobs, and their last run times
+Learnt = tuple[tuple["str | float | int", ...], tuple[float, ...]]
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
@@ -73,10 +77,6 @@ class Predictor:
         #: by user: number of jobs learnt from, so that callers know when a prediction may have changed
         self.learnt: dict[str, int] = {}
 
-    def take_over(self, other: Predictor) -> None:
-        """Become `other`, in place."""
-        self._history, self._most, self.learnt = other._history, other._most, other.learnt
-
     def predict(self, job: Likeness) -> float:
         """Expected run time in seconds, between 1 and the job's limit."""
         for key in _keys(job):
@@ -85,17 +85,28 @@ class Predictor:
                 return max(1.0, min(job.limit, sum(run_times) / len(run_times)))
         return job.limit
 
-    def learn(self, job: Likeness, seconds: float) -> None:
-        """Learn from a job of this kind that has ended after this many seconds."""
+    def learn(self, job: Likeness, seconds: float) -> list[Learnt]:
+        """Learn from a job of this kind that has ended after this many seconds. Returns what `unlearn` needs."""
+        before: list[Learnt] = []
         for key in _keys(job):
-            run_times = self._history.pop(key, None)
-            if run_times is None:
-                run_times = deque(maxlen=RECENT)
-            run_times.append(seconds)
-            self._history[key] = run_times
+            run_times = self._history.pop(key, ())
+            before.append((key, tuple(run_times)))
+            self._history[key] = deque((*run_times, seconds), maxlen=RECENT)
         self.learnt[job.user] = self.learnt.get(job.user, 0) + 1
         while len(self._history) > self._most:
-            del self._history[next(iter(self._history))]
+            key = next(iter(self._history))
+            before.append((key, tuple(self._history.pop(key))))
+        return before
+
+    def unlearn(self, job: Likeness, before: Sequence[Learnt]) -> None:
+        """Take the last `learn` back. `before`: what it returned."""
+        for key, run_times in reversed(before):
+            self._history.pop(key, None)
+            if run_times:
+                self._history[key] = deque(run_times, maxlen=RECENT)
+        self.learnt[job.user] -= 1
+        if not self.learnt[job.user]:
+            del self.learnt[job.user]
 
     def rows(self) -> list[HistoryRow]:
         """The whole history, for an image; in order of last ends."""

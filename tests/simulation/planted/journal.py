@@ -283,9 +283,10 @@ FAULTS = (
         rule=1,
         needs=("arrays",),
         file="core/state.py",
-        old="            if job.submit_key:\n                self.submissions[job.spec.uid, job.submit_key] = job_id\n",
+        old="            if job.submit_key:\n"
+        "                undo.put(self.submissions, (job.spec.uid, job.submit_key), job_id)\n",
         new="            if job.submit_key and job.array is None:\n"
-        "                self.submissions[job.spec.uid, job.submit_key] = job_id\n",
+        "                undo.put(self.submissions, (job.spec.uid, job.submit_key), job_id)\n",
         why="The repeated submission of an array, whose answer was lost, queues it twice.",
     ),
 )

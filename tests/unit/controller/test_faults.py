@@ -16,10 +16,10 @@ from spritz.controller.journal import Journal
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_sqlite import SqliteJournal
 from spritz.controller.loop import SingleWriter
-from spritz.controller.recovery import rebuilt, recover
+from spritz.controller.recovery import recover
 from spritz.core.decide import DECISIONS, due, ending, plan, reports, reservation
 from spritz.core.decide import start as start_module
-from spritz.core.decision import DecisionContext, Fault, Refused
+from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
@@ -78,7 +78,6 @@ class Bench:
             get_logger("test"),
             on_effects=lambda effects: None,
             on_broken=self.broken.append,
-            rebuild=lambda events, last: self.machine.restore(rebuilt(journal, SETTINGS, events, last)),
         )
         hardware = capacity(cpus=4)
         names = ("n1", "n2")
@@ -269,14 +268,12 @@ def test_a_late_refusal_is_a_refusal_that_changes_nothing(monkeypatch: pytest.Mo
         assert isinstance(reply, Rejection)
         assert reply.code == "ESLURM_ACCOUNTING_POLICY"
         assert bench.job(job).hold is Hold.NONE
-        await bench.check(faults=1)
+        await bench.check(faults=0)
 
     run(story)
 
 
-def test_the_state_is_read_from_the_disk_while_groups_are_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fault_leaves_the_groups_that_are_being_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One group is on its way to the disk, and one is gathered, when the fault comes."""
 
     async def main() -> None:
@@ -285,7 +282,7 @@ def test_the_state_is_read_from_the_disk_while_groups_are_written(
         first = bench.submit()
         await asyncio.sleep(0)  # the group leaves
         second = bench.submit(begin_at=1010.0)
-        monkeypatch.setattr(due, "_waiting", torn)
+        monkeypatch.setattr(due, "_waiting", waiting)
         bench.clock.time = 1010.0
         bench.do(Tick())
         assert bench.job(first).state is JobState.PENDING
@@ -293,7 +290,7 @@ def test_the_state_is_read_from_the_disk_while_groups_are_written(
         await bench.check(faults=1)
         bench.journal.close()
 
-    def torn(context: DecisionContext, job: Job) -> None:
+    def waiting(context: DecisionContext, job: Job) -> None:
         context.record(JobHeld(at=context.now, job_id=job.id, hold=Hold.USER, reason=Reason.HELD_USER))
         fail()
 
@@ -317,11 +314,30 @@ def test_a_request_with_a_fault_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
     run(story)
 
 
-def test_a_state_that_cannot_be_restored_ends_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_that_cannot_be_taken_back_ends_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(bench: Bench) -> None:
         job = bench.submit(begin_at=1010.0)
         await bench.writer.drain()
-        bench.store.groups.clear()
+
+        def waiting(context: DecisionContext, item: Job) -> None:
+            context.record(JobHeld(at=context.now, job_id=item.id, hold=Hold.USER, reason=Reason.HELD_USER))
+            context.state.undo.note(fail)
+            fail()
+
+        monkeypatch.setattr(due, "_waiting", waiting)
+        bench.clock.time = 1010.0
+        with pytest.raises(Torn):
+            bench.do(Tick())
+        assert len(bench.broken) == 1, job
+
+    run(story)
+
+
+def test_the_log_has_the_story_of_a_fault(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The record before the decision, and the events that were taken back."""
+
+    async def story(bench: Bench) -> None:
+        bench.submit(begin_at=1010.0, name="odd")
 
         def waiting(context: DecisionContext, item: Job) -> None:
             context.record(JobHeld(at=context.now, job_id=item.id, hold=Hold.USER, reason=Reason.HELD_USER))
@@ -329,8 +345,10 @@ def test_a_state_that_cannot_be_restored_ends_the_daemon(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(due, "_waiting", waiting)
         bench.clock.time = 1010.0
-        with pytest.raises(Fault):
-            bench.do(Tick())
-        assert len(bench.broken) == 1, job
+        bench.do(Tick())
 
     run(story)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "core.story" in line]
+    assert len(lines) == 2
+    assert '"name":"odd"' in lines[0]
+    assert "JobHeld" in lines[1]

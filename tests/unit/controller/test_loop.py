@@ -16,6 +16,7 @@ from spritz.controller.journal import Group, JournalError, JournalFailed
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import Reply, SingleWriter
+from spritz.core.decision import Torn
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import Done
@@ -58,6 +59,8 @@ class Counter:
 
     def handle(self, command: Struct, now: float, caller: Caller) -> Outcome:
         assert isinstance(command, Add)
+        if command.effect == "torn":
+            raise Torn("a decision could not be taken back")
         if command.effect == "fault":
             self.count += command.events
             raise KeyError("a fault of the core")
@@ -412,13 +415,13 @@ def test_a_fault_of_the_core_that_changed_nothing_is_that_requests_alone() -> No
     asyncio.run(main())
 
 
-def test_a_fault_that_left_events_in_memory_ends_the_daemon_before_anything_is_built_on_them() -> None:
+def test_a_decision_that_cannot_be_taken_back_ends_the_daemon_before_anything_is_built_on_it() -> None:
     async def main() -> None:
         slow = SlowCommitter()
         bench = Bench(slow)
         bench.send(Add(1))
-        with pytest.raises(KeyError):
-            bench.send(Add(1, effect="fault"))
+        with pytest.raises(Torn):
+            bench.send(Add(1, effect="torn"))
         await turns()
         assert len(bench.broken) == 1
         assert (slow.waiting, bench.replies) == ([], [])

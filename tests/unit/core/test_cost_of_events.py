@@ -75,7 +75,7 @@ def counted(state: State) -> Counter[str]:
     reads: Counter[str] = Counter()
     for name in State.__slots__:
         value = getattr(state, name)
-        if type(value) is dict:
+        if isinstance(value, dict):
             setattr(state, name, Counted(value, name, reads))
     return reads
 
@@ -103,7 +103,7 @@ def cluster(nodes: int, jobs: int) -> World:
         world.start(world.submit(), name)
     for name in world.state.reservations["r"].nodes[:2]:
         world.ok(UpdateNode(names=(name,), state="DRAIN", reason="test"))
-    assert world.state.lacking, "the reservation has replacements"
+    assert world.state.memory.lacking, "the reservation has replacements"
     world.tick()
     return world
 

@@ -127,4 +127,4 @@ def test_without_the_option_nothing_is_counted(make_world: Callable[..., World])
     for user in (ALICE, BOB) * 20:
         ended(world, "n1", user)
     assert not drained(world)
-    assert not world.state.failures.by_node
+    assert not world.state.memory.failures.by_node

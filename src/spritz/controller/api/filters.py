@@ -85,7 +85,7 @@ def _candidates(state: State, job_filter: JobFilter) -> Iterable[Job]:
         return jobs.values()
     if job_filter.users:
         return [jobs[number] for uid in job_filter.users for number in state.live_by_user.get(uid, ())]
-    numbers: dict[int, None] = {}
+    numbers: dict[int, int] = {}
     with_flags = not states <= _LIVE_STATES
     if with_flags or "PENDING" in states:
         numbers.update(state.pending)

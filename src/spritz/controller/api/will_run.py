@@ -85,22 +85,26 @@ def _for_good(command: SubmitJob) -> SubmitJob:
 
 
 def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
-    """Runs in the child: queue the job with all its components in a copy, and plan for it alone."""
-    machine = context.machine.copy()
-    state = machine.state
+    """Runs in the child: queue the job with all its components for a trial, and plan for it alone."""
+    state = context.machine.state
     real: Struct
     if isinstance(command, SubmitHetJob):
         real = SubmitHetJob(components=tuple(map(_for_good, command.components)))
     else:
         real = _for_good(command)
-    outcome = machine.handle(real, now, caller)
-    queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
-    if not queued:
-        return Estimate()
-    if any(job.dependencies for job in queued):
-        estimate = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
-        if estimate.start is not None:
-            return estimate
+    with context.machine.trial(real, now, caller) as outcome:
+        queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
+        if not queued:
+            return Estimate()
+        if any(job.dependencies for job in queued):
+            after_others = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
+            if after_others.start is not None:
+                return after_others
+        return _alone(state, queued, now)
+
+
+def _alone(state: State, queued: Sequence[Job], now: float) -> Estimate:
+    """For a job that waits for no others: planned among those that run, as if it were the next."""
     whole = [freed(job, now) for job in queued]
     now = max(now, *(_reservation_begins(state.reservations, job.spec, now) for job in whole))
     projection = Projection()

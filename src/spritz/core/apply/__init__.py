@@ -30,7 +30,8 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
 def apply_event(state: State, event: Event) -> None:
     """Advance the state by one event. Raises KeyError for a kind that has no handler."""
     if event.at < state.at:
-        state.usage.set_back(state.at, event.at)  # the clock was set back: events carry the time of their decision
+        # The clock was set back: events carry the time of their decision.
+        state.change_usage().set_back(state.at, event.at)
     state.at = event.at
     APPLIERS[type(event)](state, event)
     # The version is the sequence number of the last event in the journal: recovery replays from it.

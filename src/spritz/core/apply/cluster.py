@@ -36,7 +36,7 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
     if not state.jobs and state.next_job_id == state.settings.first_job_id:
         state.next_job_id = event.settings.first_job_id
     state.settings = event.settings
-    state.segments.clear()
+    state.segments = {}
     configured = {config.name for config in event.nodes}
     for name in [name for name in state.nodes if name not in configured]:
         state.drop_node(name)
@@ -221,21 +221,21 @@ def _policy_amended(state: State, event: events.PolicyAmended) -> None:
 
 def _federation_changed(state: State, before: tuple[FederationMember, ...]) -> None:
     if state.rules.federation != before:
-        state.siblings_due.update(state.federated)
+        state.memory.siblings_due.update(dict.fromkeys(state.federated))
 
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:
     if event.keys:
-        reset_usage(state.usage, state.rules, event.keys, event.at)
+        reset_usage(state.change_usage(), state.rules, event.keys, event.at)
     else:
-        state.usage.reset(event.at, event.keys)
+        state.change_usage().reset(event.at, event.keys)
     refresh_minutes(state)
     if not event.keys:
         state.usage_reset_at = event.at
 
 
 def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
-    state.usage.adopt(event.rows, event.since, event.at)
+    state.change_usage().adopt(event.rows, event.since, event.at)
     refresh_minutes(state)
 
 

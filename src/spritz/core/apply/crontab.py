@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def _changed(state: State, event: CrontabChanged) -> None:
-    state.crontabs.pop(event.crontab.uid, None)
-    if event.crontab.text:
-        state.crontabs[event.crontab.uid] = event.crontab
+    state.put_crontab(event.crontab)
 
 
 # Any: each function takes its own kind of event.

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from spritz.core import het
 from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
-from spritz.core.timers import job_deadline
 from spritz.model.events import job as events
 from spritz.model.federation import local_number
 from spritz.model.ids import STEP_BATCH
@@ -210,7 +209,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, flags=job.flags | POWER_UP_NODE)
     state.put_job(job)
     for share in allocation.nodes:
-        state.uses[share.node].take(job.id, share)
+        state.change_use(share.node).take(job.id, share)
         state.refresh_node_deadline(share.node)
     state.hold_idle_nodes(job)
     if job.has_script:
@@ -272,7 +271,7 @@ def _suspended(state: State, event: events.JobSuspended) -> None:
     state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=since, suspended_by=event.by))
     _steps_stood_still(state, job.id, 0.0)
     for share in state.held_shares(job):
-        state.uses[share.node].suspend(job.id)
+        state.change_use(share.node).suspend(job.id)
     if event.by == "gang" and not state.next_slice_at:
         state.next_slice_at = event.at + state.settings.preemption.slice_seconds
 
@@ -307,7 +306,7 @@ def _resumed(state: State, event: events.JobResumed) -> None:
     state.put_job(replace(job, resumed_at=event.resumed_at) if event.resumed_at else job)
     _steps_stood_still(state, job.id, event.suspended_seconds - before.suspended_seconds)
     for share in state.held_shares(job):
-        state.uses[share.node].resume(job.id)
+        state.change_use(share.node).resume(job.id)
 
 
 def _node_failed(state: State, event: events.JobNodeFailed) -> None:
@@ -317,7 +316,7 @@ def _node_failed(state: State, event: events.JobNodeFailed) -> None:
     kept = [rank for rank, share in enumerate(allocation.nodes) if share.node != event.node]
     tasks = tuple(allocation.tasks[rank] for rank in kept) if allocation.tasks else ()
     nodes = tuple(allocation.nodes[rank] for rank in kept)
-    state.uses[event.node].give_back(job.id)
+    state.change_use(event.node).give_back(job.id)
     state.left_node(event.node, event.at)
     job = replace(job, allocation=replace(allocation, nodes=nodes, tasks=tasks), failed_node=event.node)
     if job.prolog_nodes:
@@ -338,7 +337,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
     if old.state.active and event.state in _TELLING and predicts(state.settings):
         away = event.at - old.suspended_at if old.state is JobState.SUSPENDED else 0.0
         seconds = event.at - old.started_at - old.suspended_seconds - away
-        state.run_times.learn(likeness_of(old.spec), max(0.0, seconds))
+        state.learn_run_time(likeness_of(old.spec), max(0.0, seconds))
     job = _ended_record(old, event)
     state.put_job(job)
     state.end_step_deadlines(job.id)
@@ -406,7 +405,7 @@ def _free(state: State, job: Job, allocation: Allocation, event: events.JobEnded
     # whatever the state of its job is. `_node_gone` gives them back.
     staying = set(event.completing)
     for share in allocation.nodes:
-        use = state.uses[share.node]
+        use = state.change_use(share.node)
         if share.node in staying:
             use.completing[job.id] = None
         else:
@@ -426,7 +425,7 @@ def _refresh_array(state: State, job: Job) -> None:
 def _refresh_components(state: State, job: Job) -> None:
     """Components may be purged once the last of them has ended: their deadlines change together."""
     for other in het.others(state, job):
-        state.deadlines.set(other.id, job_deadline(state, other))
+        state.refresh_deadline(other)
 
 
 def array_members(state: State, array_id: int) -> list[int]:
@@ -444,9 +443,8 @@ def _kill_repeated(state: State, event: events.KillRepeated) -> None:
 
 def _node_gone(state: State, event: events.JobNodeGone) -> None:
     job = state.jobs[event.job_id]
-    use = state.uses.get(event.node)
-    if use is not None:
-        use.give_back(job.id)
+    if event.node in state.uses:
+        state.change_use(event.node).give_back(job.id)
         state.left_node(event.node, event.at)
     completing = tuple(name for name in job.completing if name != event.node)
     if completing:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def _set(state: State, event: events.TriggerSet) -> None:
-    state.triggers[event.trigger.id] = event.trigger
+    state.put_trigger(event.trigger)
     state.next_trigger_id = event.trigger.id + 1
 
 
 def _pulled(state: State, event: events.TriggersPulled) -> None:
     for pull in event.pulls:
         trigger = state.triggers[pull.id]
-        state.triggers[pull.id] = replace(trigger, pulls=(*trigger.pulls, pull))
+        state.put_trigger(replace(trigger, pulls=(*trigger.pulls, pull)))
 
 
 def _fired(state: State, event: events.TriggersFired) -> None:
@@ -33,14 +33,14 @@ def _fired(state: State, event: events.TriggersFired) -> None:
             continue
         left = tuple(other for other in trigger.pulls if other != pull)
         if trigger.permanent or left:
-            state.triggers[pull.id] = replace(trigger, pulls=left)
+            state.put_trigger(replace(trigger, pulls=left))
         else:
-            del state.triggers[pull.id]
+            state.drop_trigger(pull.id)
 
 
 def _cleared(state: State, event: events.TriggersCleared) -> None:
     for number in event.ids:
-        state.triggers.pop(number, None)
+        state.drop_trigger(number)
 
 
 # Any: each function takes its own kind of event.

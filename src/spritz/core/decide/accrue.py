@@ -36,8 +36,8 @@ def settle_accrual(context: DecisionContext) -> None:
             job = state.jobs.get(job_id)
             if job is not None and job.accrued_at is None and accrues_age(job):
                 _admit(context, job)
-    if state.accrual_freed:
-        state.accrual_freed = False
+    if state.memory.accrual_freed:
+        state.memory.accrual_freed = False
         if state.accrual_waits:
             _fill(context)
 

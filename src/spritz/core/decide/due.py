@@ -16,12 +16,11 @@ from spritz.core.decide.nodes import resume_nodes
 from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.decide.reservation import look_at_reservations
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
 from spritz.core.siblings import locked_elsewhere
-from spritz.core.timers import NEVER, end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
+from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
@@ -48,8 +47,8 @@ def tick(context: DecisionContext, command: Tick) -> Done:
     for job_id in context.state.deadlines.due(context.now):
         if not context.state.deadlines.is_due(job_id, context.now):
             continue  # the end of another job ended this one too, or moved its deadline
-        if context.state.set_aside and is_ignored(context.state, job_id):
-            context.state.deadlines.set(job_id, NEVER)
+        if context.state.memory.ignores(job_id):
+            context.state.drop_deadlines([job_id])
             continue
         context.subject = job_id
         job = context.state.jobs[job_id]
@@ -63,8 +62,8 @@ def tick(context: DecisionContext, command: Tick) -> Done:
             purge.append(job_id)
     for key in context.state.step_deadlines.due(context.now):
         step = context.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
-        if context.state.set_aside and is_ignored(context.state, key >> 32):
-            context.state.step_deadlines.set(key, NEVER)
+        if context.state.memory.ignores(key >> 32):
+            context.state.drop_deadlines(steps=[key])
         elif step is not None:
             context.subject = key >> 32
             signal_step(context, step, 0, terminate=True, cause="TIMEOUT")
@@ -74,9 +73,8 @@ def tick(context: DecisionContext, command: Tick) -> Done:
     _part(context, POWER, _look_at_nodes)
     look_at_reservations(context)
     # Last and together: one event for all, since a cluster that ends thousands of jobs an hour purges as many.
-    if purge and context.state.set_aside and is_ignored(context.state, PURGE):
-        for job_id in purge:
-            context.state.deadlines.set(job_id, NEVER)
+    if purge and context.state.memory.ignores(PURGE):
+        context.state.drop_deadlines(purge)
     elif purge:
         context.subject = PURGE
         context.record(JobsPurged(at=context.now, job_ids=tuple(purge)))
@@ -85,7 +83,7 @@ def tick(context: DecisionContext, command: Tick) -> Done:
 
 def _part(context: DecisionContext, name: str, work: Callable[[DecisionContext], None]) -> None:
     """A part of the Tick, unless it was set aside."""
-    if not context.state.set_aside or not is_ignored(context.state, name):
+    if not context.state.memory.ignores(name):
         context.subject = name
         work(context)
 

@@ -36,7 +36,7 @@ def script_ended(context: DecisionContext, job: Job, node: str, *, failed: bool 
     `failed`: whether it ended by itself with another exit status than 0; None: it was ended, by its time limit, its
     user or for want of memory, which tells of the node only if it has run for long.
     """
-    settings, failures = context.state.settings, context.state.failures
+    settings, failures = context.state.settings, context.state.memory.failures
     most = settings.drain_failing_nodes
     if not most or not job.started_at:
         return

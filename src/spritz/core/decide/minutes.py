@@ -45,4 +45,4 @@ def end_spent(context: DecisionContext) -> None:
             later = (
                 NEVER if spent else max(reached_at(state.usage, place, context.now), context.now + LOOK_AGAIN_SECONDS)
             )
-            state.minute_deadlines.set(key_text(key), later)
+            state.set_minute_deadline(key_text(key), later)

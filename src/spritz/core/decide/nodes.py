@@ -105,7 +105,7 @@ def update_node(context: DecisionContext, command: UpdateNode) -> Done:
         context.record(NodeUpdated(at=context.now, node=node))
     for index, node in enumerate(nodes):
         if word == "RESUME":
-            context.state.failures.by_node.pop(node.name, None)
+            context.state.memory.failures.by_node.pop(node.name, None)
         _change_state(context, node.name, states[index] if states else None, command)
     if powers:
         powering.dispatch(context)

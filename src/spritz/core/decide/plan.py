@@ -15,7 +15,6 @@ from spritz.core.decide import powering
 from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.siblings import lock_refusal
@@ -76,12 +75,12 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             dropped.append(f"job {planned.job_id}: {refusal}")
     context.subject = POWERING
     powers = any(isinstance(event, JobStarted) and event.powering_up for event in context.events)
-    if powers and not is_ignored(context.state, POWERING):
+    if powers and not context.state.memory.ignores(POWERING):
         powering.dispatch(context)
     # Notes that change nothing are not journaled: with a long queue they would dominate the journal.
     notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
     context.subject = NOTES
-    if notes and not is_ignored(context.state, NOTES):
+    if notes and not context.state.memory.ignores(NOTES):
         context.record(JobsNoted(at=context.now, notes=notes))
     return Done(messages=tuple(dropped))
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.core.decide.reserve import counted, may_have
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.reservations import subject_of
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
@@ -83,7 +82,7 @@ def replenish(context: DecisionContext) -> None:
     if not state.reservations:
         return
     touched: dict[str, None] = {}
-    if state.lacking is None:
+    if state.memory.lacking is None:
         _look_at_all(state)
     for event in context.events:
         nodes = _NODES.get(type(event))
@@ -96,7 +95,7 @@ def replenish(context: DecisionContext) -> None:
     for name in _due(state, touched, context.now):
         reservation = state.reservations[name]
         subject = subject_of(reservation)
-        if state.set_aside and is_ignored(state, subject):
+        if state.memory.ignores(subject):
             continue
         context.subject = subject
         better = _replenished(state, reservation, context.now)
@@ -105,12 +104,13 @@ def replenish(context: DecisionContext) -> None:
 
 
 def _look_at_all(state: State) -> None:
-    state.lacking = {name: _AT_ONCE for name, reservation in state.reservations.items() if _replaces(reservation)}
+    names = (name for name, reservation in state.reservations.items() if _replaces(reservation))
+    state.memory.lacking = dict.fromkeys(names, _AT_ONCE)
 
 
 def _due(state: State, touched: Collection[str], now: float) -> list[str]:
     """Reservations that these nodes may make worse or better; and one of those that are due to be looked at again."""
-    lacking, reserved = state.lacking, state.reserved
+    lacking, reserved = state.memory.lacking, state.reserved
     assert lacking is not None, "replenish sets it"
     due: dict[str, None] = {}
     for node in touched:
@@ -164,15 +164,15 @@ def _is_spare(state: State, reservation: Reservation, name: str, now: float) -> 
 
 def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
     """The reservation with as many nodes that fit as there are. Notes whether it lacks some."""
-    assert state.lacking is not None, "replenish sets it"
-    state.lacking.pop(reservation.name, None)
+    assert state.memory.lacking is not None, "replenish sets it"
+    state.memory.lacking.pop(reservation.name, None)
     fit = {name: None for name in reservation.nodes if _fits(state, reservation, name, now)}
     missing = len(reservation.nodes) - len(fit)
     if not missing:
         return reservation
     spare = _spare(state, reservation, missing, now)
     if len(spare) < missing:
-        state.lacking[reservation.name] = now
+        state.memory.lacking[reservation.name] = now
     if not spare:
         return reservation
     # Nodes that cannot be replaced stay, those that are up before others.

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import WantedResources, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.spec import check_features
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import due_at, subject_of, users_of
@@ -405,7 +404,7 @@ def follow_partitions(context: DecisionContext) -> None:
         home = state.partitions.get(item.partition)
         if "PART_NODES" not in item.flags or item.cpus or home is None or not home.nodes:
             continue
-        if state.set_aside and is_ignored(state, subject_of(item)):
+        if state.memory.ignores(subject_of(item)):
             continue
         context.subject = subject_of(item)
         if set(home.nodes) != set(item.nodes):
@@ -471,7 +470,7 @@ def look_at_reservations(context: DecisionContext) -> None:
     """Start, end and repeat the reservations that are due; called by every Tick."""
     for reservation in list(context.state.reservations.values()):
         subject = subject_of(reservation)
-        if due_at(context.state, reservation) > context.now or is_ignored(context.state, subject):
+        if due_at(context.state, reservation) > context.now or context.state.memory.ignores(subject):
             continue
         context.subject = subject
         _advance(context, reservation)

@@ -1,6 +1,6 @@
 """SetAside: what a fault of the core was about is taken out of the way, so that everything else goes on.
 
-A decision that raises is undone: the shell replaces the state by that of the journal. It would raise again at the next
+A decision that raises is undone. It would raise again at the next
 Tick, report or plan. So a job is ended by the plainest event (or held, if its start raised), without what the end of a
 job may bring about: it is not queued again, and jobs that wait for it are not looked at. At the second fault it is
 ignored until the daemon starts again, and so is a part of a Tick.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, close_steps, node_is_lost
 from spritz.core.pending import terminate
-from spritz.core.timers import NEVER
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobEnded, JobHeld, JobNodeGone
 from spritz.model.job import Hold
@@ -21,8 +20,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.core.decision import DecisionContext, Subject
-    from spritz.core.state import State
+    from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import SetAside
     from spritz.model.job import Job
 
@@ -30,15 +28,11 @@ if TYPE_CHECKING:
 DETAIL = "fault of slurmctld, see its log"
 
 
-def is_ignored(state: State, subject: Subject) -> bool:
-    """Whether it must not be looked at again: after its second fault."""
-    return state.set_aside.get(subject, 0) > 1
-
-
 def set_aside(context: DecisionContext, command: SetAside) -> Done:
     """Take it out of the way. Counted before anything is recorded: a fault here counts as well."""
     state, subject = context.state, command.subject
-    state.set_aside[subject] = state.set_aside.get(subject, 0) + 1
+    counts = state.memory.set_aside
+    counts[subject] = counts.get(subject, 0) + 1
     job = state.jobs.get(subject) if isinstance(subject, int) else None
     if job is None:
         return Done()
@@ -55,8 +49,8 @@ def set_aside(context: DecisionContext, command: SetAside) -> Done:
         for name in job.completing:
             context.record(JobNodeGone(at=context.now, job_id=job.id, node=name, lost=True))
             close_steps(context, job.id, job.completing_life, name)
-    if is_ignored(state, subject):
-        state.deadlines.set(job.id, NEVER)
+    if state.memory.ignores(subject):
+        state.drop_deadlines([job.id])
     return Done()
 
 

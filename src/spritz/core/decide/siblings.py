@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.ending import end_job
-from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.submit import new_job
 from spritz.core.decision import Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility
@@ -55,9 +54,10 @@ def settle_siblings(context: DecisionContext) -> None:
     """Of all jobs that this turn has changed, or every one if the federation is another now."""
     state = context.state
     # Recording puts the job into `siblings_due` once more; the second time it is settled, and the loop ends.
-    while state.siblings_due:
-        job = state.jobs.get(state.siblings_due.popitem()[0])
-        if job is None or job.federation is None or (state.set_aside and is_ignored(state, job.id)):
+    due = state.memory.siblings_due
+    while due:
+        job = state.jobs.get(due.popitem()[0])
+        if job is None or job.federation is None or state.memory.ignores(job.id):
             continue
         context.subject = job.id
         settled = _settled_origin(context, job) if job.federation.is_origin else _settled_copy(context, job)

@@ -166,6 +166,28 @@ class Catalogue:
                 return False
         return not change.gone_qos and self.version == change.base
 
+    def inverse(self, change: PolicyChange) -> PolicyChange:
+        """The edit that takes `change`, which is not applied yet, back."""
+        numbers = dict.fromkeys([*(record.id for record in change.associations), *change.gone_associations])
+        names = dict.fromkeys([*(record.name for record in change.qos), *change.gone_qos])
+        wckeys = dict.fromkeys([*((record.user, record.name) for record in change.wckeys)])
+        wckeys.update(((user, name), None) for name, user in map(tuple, change.gone_wckeys))
+        return PolicyChange(
+            base=change.version,
+            version=change.base,
+            associations=tuple(self._records[number] for number in numbers if number in self._records),
+            gone_associations=tuple(number for number in numbers if number not in self._records),
+            qos=tuple(self.qos[name].record for name in names if name in self.qos),
+            gone_qos=tuple(name for name in names if name not in self.qos),
+            wckeys=tuple(self.wckeys[key] for key in wckeys if key in self.wckeys),
+            gone_wckeys=tuple((name, user) for user, name in wckeys if (user, name) not in self.wckeys),
+            default_wckeys=tuple((user, self.default_wckeys.get(user, "")) for user, _name in change.default_wckeys),
+            licenses=self.licenses,
+            admins=tuple(sorted(self.admins.items())),
+            coordinators=self.coordinators,
+            federation=self.federation,
+        )
+
     def _begins(self, record: Association | Qos) -> bool:
         """Whether the record needs a fact about running jobs that was not counted so far."""
         return (not self.foreseeing and _foresees(record)) or (not self.sharing and _shares(record))

@@ -363,6 +363,14 @@ class Rules:
             del self._job_limits_cache[name]
         return touched
 
+    def inverse(self, change: PolicyChange) -> PolicyChange:
+        """The edit that takes `change`, which is not applied yet, back."""
+        return self._kept.inverse(change)
+
+    def become(self, other: Rules) -> None:
+        """Take the place of `other`, which is used no more."""
+        self.__dict__ = other.__dict__
+
     def users_of(self, touched: Touched | None = None) -> list[Association]:
         """Associations of users that the edit has touched (None: all)."""
         if touched is None:

@@ -60,6 +60,11 @@ class Entry:
         self.amounts: dict[str, float] = {}
         self.rates: dict[str, int] = {}
 
+    def copy(self) -> Entry:
+        other = Entry(self.at, self.constant)
+        other.amounts, other.rates = self.amounts.copy(), self.rates.copy()
+        return other
+
     def amounts_at(self, now: float) -> dict[str, float]:
         """Amounts at time `now`; for a past time, those of the last change."""
         passed = now - self.at
@@ -131,10 +136,19 @@ class Usage:
 
     def copy(self) -> Usage:
         other = Usage(self.decay)
-        for key, entry in self.entries.items():
-            entry_copy = other.entries[key] = Entry(entry.at, entry.constant)
-            entry_copy.amounts, entry_copy.rates = dict(entry.amounts), dict(entry.rates)
+        other.entries = {key: entry.copy() for key, entry in self.entries.items()}
         return other
+
+    def become(self, other: Usage) -> None:
+        """Take the place of `other`, which is used no more."""
+        self.decay, self._constant, self.entries = other.decay, other._constant, other.entries
+
+    def put_back(self, key: LedgerKey, entry: Entry | None) -> None:
+        """Set one key to a copy of its entry that was made before (None: it had none)."""
+        if entry is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = entry
 
     def amounts(self, key: LedgerKey, now: float) -> Mapping[str, float]:
         """TRES seconds, RAW and WALL at `now`."""

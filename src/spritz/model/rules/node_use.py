@@ -57,6 +57,18 @@ class NodeUse:
         #: jobs (of `jobs`) that are suspended and have released their CPUs
         self.suspended: dict[int, None] = {}
 
+    def copy(self) -> NodeUse:
+        other = NodeUse.__new__(NodeUse)
+        other.become(self)
+        return other
+
+    def become(self, other: NodeUse) -> None:
+        """Be a copy of `other`."""
+        self.cpus, self.cpu_claims, self.memory_mib = other.cpus, other.cpu_claims, other.memory_mib
+        self.devices, self.uncounted, self.shards = other.devices.copy(), other.uncounted.copy(), other.shards.copy()
+        self.jobs, self.completing = other.jobs.copy(), other.completing.copy()
+        self.kept, self.suspended = other.kept.copy(), other.suspended.copy()
+
     def take(self, job_id: int, share: NodeAllocation) -> None:
         """The job holds `share` from now on. It must hold nothing here before."""
         self.jobs[job_id] = share

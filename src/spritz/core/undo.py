@@ -1,0 +1,154 @@
+"""How to take back what was changed in a State since the last decision: one step for each change, latest first.
+
+Records are frozen and stay as they are. Dicts of records, indexes and counts are changed through the methods here,
+which note each step before they make it; what else changes in place (`NodeUse`, usage, ...) notes its own. So a
+decision that is refused, fails or only tries something leaves the state as it was, at a cost that depends on what it
+has changed.
+
+Sets of jobs have their order again afterwards, since decisions take the first that waits. A record that was removed
+from another dict may come last there, an order that a restart could give.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Jobs(dict[int, int]):
+    """An ordered set: each job's place, which grows in the order in which they came."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same jobs are in both."""
+        return isinstance(other, Jobs) and self.keys() == other.keys()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(map(str, self))}}}"
+
+
+class Undo:
+    """The steps back to where the last decision ended (`forget`)."""
+
+    __slots__ = ("_disordered", "_place", "_steps")
+
+    def __init__(self) -> None:
+        self._place = 0
+        #: sets to which a job was given back, by identity
+        self._disordered: dict[int, Jobs] = {}
+        # Any: arguments of a step's own.
+        self._steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+
+    def note(self, step: Callable[..., object], *args: object) -> None:
+        """What takes back a change that is to be made now."""
+        self._steps.append((step, args))
+
+    def forget(self) -> None:
+        """What was changed stays."""
+        self._steps.clear()
+
+    def roll_back(self) -> None:
+        """Take everything back."""
+        steps, self._steps = self._steps, []
+        while steps:
+            step, args = steps.pop()
+            step(*args)
+        # Steps may be changes that note their own way back.
+        self._steps = []
+        disordered, self._disordered = self._disordered, {}
+        for jobs in disordered.values():
+            places = sorted(jobs.items(), key=itemgetter(1))
+            jobs.clear()
+            jobs.update(places)
+
+    def here(self) -> int:
+        """The number of steps, for `drop_since`."""
+        return len(self._steps)
+
+    def drop_since(self, here: int) -> None:
+        """The changes since then were to objects that roll back with the name that holds them: they need no steps."""
+        del self._steps[here:]
+
+    # Dicts
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        """Add or replace an entry."""
+        if key in table:
+            self._steps.append((table.__setitem__, (key, table[key])))
+        else:
+            self._steps.append((table.pop, (key, None)))
+        table[key] = value
+
+    def drop(self, table: dict[K, V], key: K) -> V | None:
+        """Remove an entry, if there is one, and return it."""
+        if key not in table:
+            return None
+        value = table.pop(key)
+        self._steps.append((table.__setitem__, (key, value)))
+        return value
+
+    def drop_in_order(self, table: dict[K, V], key: K) -> V | None:
+        """As `drop`, for a small dict whose order is to come back as well."""
+        if key in table:
+            self._steps.append((_refill, (table, table.copy())))
+        return table.pop(key, None)
+
+    # Sets, and indexes: sets and counts by key, without empty entries
+
+    def join(self, jobs: Jobs, job_id: int) -> None:
+        """Add the job to a set, unless it is there."""
+        if job_id not in jobs:
+            self._steps.append((jobs.pop, (job_id, None)))
+            self._place += 1
+            jobs[job_id] = self._place
+
+    def leave(self, jobs: Jobs, job_id: int) -> None:
+        """Remove the job from a set, if it is there."""
+        place = jobs.pop(job_id, None)
+        if place is not None:
+            self._steps.append((self._rejoin, (jobs, job_id, place)))
+
+    def _rejoin(self, jobs: Jobs, job_id: int, place: int) -> None:
+        jobs[job_id] = place
+        self._disordered[id(jobs)] = jobs
+
+    def add(self, index: dict[K, Jobs], key: K, job_id: int) -> None:
+        """Add the job to the key's set."""
+        jobs = index.get(key)
+        if jobs is None:
+            jobs = Jobs()
+            self.put(index, key, jobs)
+        self.join(jobs, job_id)
+
+    def discard(self, index: dict[K, Jobs], key: K, job_id: int) -> None:
+        """Remove the job from the key's set, and the key with its last job."""
+        jobs = index.get(key)
+        if jobs is not None:
+            self.leave(jobs, job_id)
+            if not jobs:
+                self.drop(index, key)
+
+    def count(self, counts: dict[K, int], key: K, more: int) -> None:
+        """Raise the key's count, or lower it; remove the key at zero."""
+        left = counts.get(key, 0) + more
+        if left > 0:
+            self.put(counts, key, left)
+        else:
+            self.drop(counts, key)
+
+
+def _refill(table: dict[K, V], content: dict[K, V]) -> None:
+    table.clear()
+    table.update(content)
