@@ -8,6 +8,7 @@ PowerDownOnIdle; "the highest time will take effect".
 
 from __future__ import annotations
 
+from enum import Enum
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -108,21 +109,40 @@ def is_kept(state: State, node: Node) -> bool:
     return False
 
 
+class Due(Enum):
+    """What power saving must do about a node; `decide.power` has the decisions."""
+
+    #: it was powered up, and did not register in time
+    LATE = "late"
+    #: it was powered down long enough ago
+    DOWN = "down"
+    #: it was rebooted, and did not register in time
+    REBOOT_LATE = "reboot late"
+    #: it has been idle for SuspendTime
+    IDLE = "idle"
+
+
 def node_deadline(state: State, node: Node) -> float:
     """When the node next needs attention; NEVER if not before its record changes."""
-    return min(power_deadline(state, node), node.resume_at or NEVER)
+    return min(power_row(state, node)[0], node.resume_at or NEVER)
 
 
-def power_deadline(state: State, node: Node) -> float:
-    """When power saving next needs to act on the node."""
-    flags, policy = node.flags, state.settings.power
+def power_row(state: State, node: Node) -> tuple[float, Due]:
+    """When power saving next needs to act on the node (NEVER: not before its record changes), and what about."""
+    flags = node.flags
     if flags & _POWERING_UP:
-        return node.resumed_at + resume_timeout(state, node.name)
+        return node.resumed_at + resume_timeout(state, node.name), Due.LATE
     if flags & _POWERING_DOWN:
-        return node.suspended_at + suspend_timeout(state, node.name)
+        return node.suspended_at + suspend_timeout(state, node.name), Due.DOWN
     if flags & REBOOT_ISSUED:
-        return node.reboot_at + boot_timeout(state, node) if node.reboot_at else NEVER
-    if not (policy.suspends and policy.resumes) or flags & _SETTLED or state.uses[node.name].jobs:
+        return node.reboot_at + boot_timeout(state, node) if node.reboot_at else NEVER, Due.REBOOT_LATE
+    return _idle_until(state, node), Due.IDLE
+
+
+def _idle_until(state: State, node: Node) -> float:
+    """When the node, if it is idle, has been so for long enough."""
+    policy = state.settings.power
+    if not (policy.suspends and policy.resumes) or node.flags & _SETTLED or state.uses[node.name].jobs:
         return NEVER
     if node.state not in (NodeState.IDLE, NodeState.DOWN):
         return NEVER

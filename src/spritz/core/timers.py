@@ -1,8 +1,8 @@
 """When the core must be asked again: one deadline per job, as data.
 
-`job_deadline` computes, from the record alone, when something about a job falls due; `Deadlines` finds the earliest.
-`decide.due` does what is due. It looks at the same conditions, so every deadline that has passed must lead to an event
-that moves it. Otherwise `Tick` would be due for ever.
+`job_rows` says, from the record alone, what about a job falls due, and when. Its deadline is the earliest of these
+times, `Deadlines` finds the earliest of all jobs, and `decide.due` carries out the row that is due. That must move it:
+otherwise `Tick` would be due for ever.
 
 Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait, GraceTime; sbatch(1) --begin, --deadline, --signal,
 --immediate.
@@ -10,6 +10,8 @@ Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait, GraceTime; sbatch(1) -
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -115,7 +117,59 @@ class Deadlines(Generic[K]):
         return iter(self._times.items())
 
 
-def over_time_seconds(state: State, job: Job) -> float:
+class Due(Enum):
+    """What falls due of a job; `decide.due` has the decision of each."""
+
+    #: the time that preemption left it is over
+    GRACE = "grace"
+    #: it must have ended by now (running), or cannot any more (waiting): --deadline
+    DEADLINE = "deadline"
+    TIME_LIMIT = "time limit"
+    END_SIGNAL = "end signal"
+    REPEAT_KILL = "repeat kill"
+    #: --immediate
+    START_BY = "start by"
+    BEGIN = "begin"
+    #: a dependency may be fulfilled: after:JOB+MINUTES
+    DEPENDENCY = "dependency"
+    PURGE = "purge"
+
+
+#: When, and what. Of several that are due the first counts.
+Rows = Sequence[tuple[float, Due]]
+
+
+def job_deadline(state: State, job: Job) -> float:
+    """When something about this job falls due; NEVER if not before its record changes."""
+    return min([at for at, _ in job_rows(state, job)], default=NEVER)
+
+
+def job_rows(state: State, job: Job) -> Rows:
+    """What falls due of a job; a time may be NEVER."""
+    if job.state is JobState.RUNNING:
+        return ((job.ends_at, Due.GRACE),) if job.preempt_action else _running(state, job)
+    if job.flags & COMPLETING:
+        return ((job.repeat_kill_at or NEVER, Due.REPEAT_KILL),)
+    if job.state is JobState.PENDING:
+        return () if locked_elsewhere(job) else _waiting(job)
+    if job.state is JobState.SUSPENDED:
+        return ((job.ends_at, Due.GRACE),) if job.preempt_action else ()
+    return ((_purged_at(state, job), Due.PURGE),)
+
+
+def _running(state: State, job: Job) -> Rows:
+    ends_at = _spent_at(state, job)
+    if job.reservation_ends_at:
+        minutes = state.settings.reservation_over_run_minutes
+        ends_at = min(ends_at, NEVER if minutes is None else job.reservation_ends_at + minutes * 60.0)
+    if not job.ends_at:
+        return (job.spec.deadline_at or NEVER, Due.DEADLINE), (ends_at, Due.TIME_LIMIT)
+    ends_at = min(ends_at, job.ends_at + _over_time_seconds(state, job))
+    signal_at = NEVER if job.end_signal_sent or job.spec.end_signal is None else _end_signal_at(job)
+    return (job.spec.deadline_at or NEVER, Due.DEADLINE), (ends_at, Due.TIME_LIMIT), (signal_at, Due.END_SIGNAL)
+
+
+def _over_time_seconds(state: State, job: Job) -> float:
     """Seconds by which the job may exceed its time limit: the partition's OverTimeLimit, else the cluster's."""
     partition = state.partitions.get(job.partition)
     minutes = state.settings.over_time_minutes
@@ -124,13 +178,7 @@ def over_time_seconds(state: State, job: Job) -> float:
     return NEVER if minutes >= OVER_TIME_UNLIMITED else minutes * 60.0
 
 
-def over_run_seconds(state: State) -> float:
-    """Seconds by which a job may outlast its reservation: ResvOverRun."""
-    minutes = state.settings.reservation_over_run_minutes
-    return NEVER if minutes is None else minutes * 60.0
-
-
-def spent_at(state: State, job: Job) -> float:
+def _spent_at(state: State, job: Job) -> float:
     """When a running job will have used up its own TRES minutes (MaxTRESMinsPerJob)."""
     enforce = state.settings.enforce
     charge = state.charges.get(job.id)
@@ -143,69 +191,34 @@ def spent_at(state: State, job: Job) -> float:
     return job.started_at + job.suspended_seconds + job_seconds(job_limits, charge.tres)
 
 
-def pending_deadline(job: Job) -> float:
-    """Last time at which the job may start and still end before its --deadline."""
-    if not job.spec.deadline_at:
-        return NEVER
-    minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
-    if minutes >= INFINITE:
-        minutes = 0
-    return job.spec.deadline_at - minutes * 60.0 + DEADLINE_GRACE_SECONDS
-
-
-def job_deadline(state: State, job: Job) -> float:
-    """When something about this job falls due; NEVER if not before its record changes."""
-    if job.state is JobState.RUNNING:
-        return _running_deadline(state, job)
-    if job.flags & COMPLETING:
-        return job.repeat_kill_at or NEVER
-    if job.state is JobState.PENDING:
-        return _waiting_deadline(job)
-    if job.state is JobState.SUSPENDED:
-        return job.ends_at if job.preempt_action else NEVER
-    return _purge_deadline(state, job)
-
-
-def _running_deadline(state: State, job: Job) -> float:
-    if job.preempt_action:
-        return job.ends_at
-    at = min(job.spec.deadline_at or NEVER, spent_at(state, job))
-    if job.reservation_ends_at:
-        at = min(at, job.reservation_ends_at + over_run_seconds(state))
-    if job.ends_at:
-        at = min(at, job.ends_at + over_time_seconds(state, job))
-        at = min(at, end_signal_at(job))
-    return at
-
-
-def end_signal_at(job: Job) -> float:
-    """When the signal of --signal is due; NEVER if there is none, or it has been sent.
+def _end_signal_at(job: Job) -> float:
+    """When the signal of --signal is due.
 
     A job with less time left than its --signal asks for gets the signal shortly after its start, when its steps can
     receive it. (Slurm checks time limits every 30 s, and sends it then.)
     """
-    signal = job.spec.end_signal
-    if signal is None or job.end_signal_sent or not job.ends_at:
-        return NEVER
-    at = job.ends_at - signal.seconds
+    assert job.spec.end_signal is not None, "the caller has looked"
+    at = job.ends_at - job.spec.end_signal.seconds
     return at if at > job.started_at else min(job.started_at + LISTENING_SECONDS, job.ends_at - 1.0)
 
 
-def _waiting_deadline(job: Job) -> float:
-    if locked_elsewhere(job):
-        return NEVER
-    at = pending_deadline(job)
+def _waiting(job: Job) -> Rows:
+    rows = []
+    if job.spec.deadline_at:  # the last time at which it may start and still end before its --deadline
+        minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
+        seconds = minutes * 60.0 if minutes < INFINITE else 0.0
+        rows.append((job.spec.deadline_at - seconds + DEADLINE_GRACE_SECONDS, Due.DEADLINE))
+    if job.start_by_at:
+        rows.append((job.start_by_at, Due.START_BY))
     if job.reason is Reason.BEGIN_TIME:
-        at = min(at, job.eligible_at)
+        rows.append((job.eligible_at, Due.BEGIN))
     for dependency in job.dependencies:
         if dependency.due_at and dependency.kind == "after":
-            at = min(at, dependency.due_at)
-    if job.start_by_at:
-        at = min(at, job.start_by_at)
-    return at
+            rows.append((dependency.due_at, Due.DEPENDENCY))
+    return rows
 
 
-def _purge_deadline(state: State, job: Job) -> float:
+def _purged_at(state: State, job: Job) -> float:
     """MinJobAge after its end; tasks of an array and components wait for the last of them, and a federated job until
     other clusters have been told.
 

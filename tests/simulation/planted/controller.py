@@ -342,8 +342,8 @@ FAULTS = (
         rule=5,
         needs=("signals",),
         file="core/timers.py",
-        old="        at = min(at, end_signal_at(job))\n",
-        new="",
+        old=", (signal_at, Due.END_SIGNAL)\n",
+        new="\n",
         why="Nothing wakes the core for the signal of --signal: a job that nothing else happens to never gets it.",
     ),
     Planted(

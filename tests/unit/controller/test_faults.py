@@ -22,6 +22,7 @@ from spritz.core.decide import start as start_module
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
+from spritz.core.timers import Due
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.crontab import UpdateCrontab
@@ -49,6 +50,7 @@ SETTINGS = ClusterSettings(crontabs=True, scheduler_parameters=(("hetjob_share_n
 
 #: the core's table; Any: functions of other types stand in it for a while
 TABLE: Any = DECISIONS
+DUE: Any = due._DECISIONS
 
 
 class SetClock(SystemClock):
@@ -176,14 +178,14 @@ def test_components_end_with_their_leader(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_tick_goes_on_without_the_job_that_it_cannot_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(bench: Bench) -> None:
         jobs = [bench.submit(begin_at=1010.0) for _ in range(3)]
-        plain = due._waiting
+        plain = DUE[Due.BEGIN]
 
         def waiting(context: DecisionContext, job: Job) -> None:
             plain(context, job)
             if job.id == jobs[1]:
                 fail()
 
-        monkeypatch.setattr(due, "_waiting", waiting)
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
         bench.clock.time = 1010.0
         bench.do(Tick())
         assert [bench.job(number).state for number in jobs] == [JobState.PENDING, JobState.FAILED, JobState.PENDING]
@@ -196,7 +198,7 @@ def test_a_tick_goes_on_without_the_job_that_it_cannot_look_at(monkeypatch: pyte
 def test_a_job_that_faults_again_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(bench: Bench) -> None:
         job = bench.submit(begin_at=1010.0)
-        monkeypatch.setattr(due, "_waiting", fail)
+        monkeypatch.setitem(DUE, Due.BEGIN, fail)
         monkeypatch.setitem(TABLE, JobGone, fail)
         bench.start(job)
         bench.clock.time = 1010.0
@@ -282,7 +284,7 @@ def test_a_fault_leaves_the_groups_that_are_being_written(monkeypatch: pytest.Mo
         first = bench.submit()
         await asyncio.sleep(0)  # the group leaves
         second = bench.submit(begin_at=1010.0)
-        monkeypatch.setattr(due, "_waiting", waiting)
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
         bench.clock.time = 1010.0
         bench.do(Tick())
         assert bench.job(first).state is JobState.PENDING
@@ -324,7 +326,7 @@ def test_a_decision_that_cannot_be_taken_back_ends_the_daemon(monkeypatch: pytes
             context.state.undo.note(fail)
             fail()
 
-        monkeypatch.setattr(due, "_waiting", waiting)
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
         bench.clock.time = 1010.0
         with pytest.raises(Torn):
             bench.do(Tick())
@@ -343,7 +345,7 @@ def test_the_log_has_the_story_of_a_fault(monkeypatch: pytest.MonkeyPatch, capfd
             context.record(JobHeld(at=context.now, job_id=item.id, hold=Hold.USER, reason=Reason.HELD_USER))
             fail()
 
-        monkeypatch.setattr(due, "_waiting", waiting)
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
         bench.clock.time = 1010.0
         bench.do(Tick())
 

@@ -1,4 +1,4 @@
-"""Tick: what has fallen due. Checks the conditions of `timers.job_deadline`, job by job, earliest first.
+"""Tick: what has fallen due. Of each job the first row of `timers.job_rows` that is due, earliest job first.
 
 Source: slurm.conf(5) OverTimeLimit, KillWait, MinJobAge; sbatch(1) --begin, --deadline, --signal, --immediate.
 """
@@ -17,10 +17,8 @@ from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.decide.reservation import look_at_reservations
 from spritz.core.effects import SignalOn
-from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
-from spritz.core.siblings import locked_elsewhere
-from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
+from spritz.core.timers import Due, job_rows
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
@@ -52,14 +50,13 @@ def tick(context: DecisionContext, command: Tick) -> Done:
             continue
         context.subject = job_id
         job = context.state.jobs[job_id]
-        if job.state.active:
-            _running(context, job)
-        elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= context.now:
-            _silent_nodes(context, job)
-        elif job.state is JobState.PENDING:
-            _waiting(context, job)
-        elif job.state.ended and not job.flags & COMPLETING:
+        what = next((what for at, what in job_rows(context.state, job) if at <= context.now), None)
+        if what is None:
+            context.state.refresh_deadline(job)
+        elif what is Due.PURGE:
             purge.append(job_id)
+        else:
+            _DECISIONS[what](context, job)
     for key in context.state.step_deadlines.due(context.now):
         step = context.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
         if context.state.memory.ignores(key >> 32):
@@ -93,36 +90,21 @@ def _look_at_nodes(context: DecisionContext) -> None:
     look_at_power(context)
 
 
-def _running(context: DecisionContext, job: Job) -> None:
-    deadline_at = job.spec.deadline_at
-    if job.preempt_action and job.ends_at <= context.now:
-        finish(context, job)
-    elif job.state is not JobState.RUNNING or job.preempt_action:
-        return
-    elif deadline_at and deadline_at <= context.now:
-        end_job(context, job, JobState.DEADLINE, Reason.DEADLINE)
-    elif _time_is_up(context, job):
-        end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
-    else:
-        _send_end_signal(context, job)
+def _deadline(context: DecisionContext, job: Job) -> None:
+    status = DEADLINE_STATUS if job.state is JobState.PENDING else None
+    end_job(context, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=status)
 
 
-def _time_is_up(context: DecisionContext, job: Job) -> bool:
-    state, now = context.state, context.now
-    if job.reservation_ends_at and job.reservation_ends_at + over_run_seconds(state) <= now:
-        return True
-    if spent_at(state, job) <= now:
-        return True
-    return bool(job.ends_at) and job.ends_at + over_time_seconds(state, job) <= now
+def _time_limit(context: DecisionContext, job: Job) -> None:
+    end_job(context, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
 
 
-def _send_end_signal(context: DecisionContext, job: Job) -> None:
-    signal = job.spec.end_signal
-    if signal is None or job.allocation is None or end_signal_at(job) > context.now:
-        return
+def _end_signal(context: DecisionContext, job: Job) -> None:
+    signal, allocation = job.spec.end_signal, job.allocation
+    assert signal is not None, "its row says so"
+    assert allocation is not None, "a running job has nodes"
     context.record(EndSignalSent(at=context.now, job_id=job.id))
-    nodes = job.allocation.names
-    for node in nodes[:1] if signal.batch else nodes:
+    for node in allocation.names[:1] if signal.batch else allocation.names:
         context.add_effect(
             SignalOn(
                 node=node,
@@ -134,23 +116,33 @@ def _send_end_signal(context: DecisionContext, job: Job) -> None:
         )
 
 
-def _silent_nodes(context: DecisionContext, job: Job) -> None:
+def _repeat_kill(context: DecisionContext, job: Job) -> None:
     context.record(KillRepeated(at=context.now, job_id=job.id, repeat_kill_at=context.now + REPEAT_KILL_SECONDS))
     for node in job.completing:
         context.add_effect(terminate(job, node, kill_now=True))
 
 
-def _waiting(context: DecisionContext, job: Job) -> None:
-    if locked_elsewhere(job):
-        return
-    if pending_deadline(job) <= context.now:
-        end_job(context, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=DEADLINE_STATUS)
-        return
-    if job.start_by_at and job.start_by_at <= context.now:
-        end_job(context, job, JobState.CANCELLED, Reason.NONE, by_uid=0)
-        return
-    if job.reason is Reason.BEGIN_TIME and job.eligible_at <= context.now:
-        context.record(JobBecameEligible(at=context.now, job_id=job.id))
-        return
+def _start_by(context: DecisionContext, job: Job) -> None:
+    end_job(context, job, JobState.CANCELLED, Reason.NONE, by_uid=0)
+
+
+def _begin(context: DecisionContext, job: Job) -> None:
+    context.record(JobBecameEligible(at=context.now, job_id=job.id))
+
+
+def _dependency(context: DecisionContext, job: Job) -> None:
     look_again(context, job.id)
     cancel_if_hopeless(context, context.state.jobs[job.id])
+
+
+#: by what is due, but PURGE, which all jobs have together
+_DECISIONS: dict[Due, Callable[[DecisionContext, Job], None]] = {
+    Due.GRACE: finish,
+    Due.DEADLINE: _deadline,
+    Due.TIME_LIMIT: _time_limit,
+    Due.END_SIGNAL: _end_signal,
+    Due.REPEAT_KILL: _repeat_kill,
+    Due.START_BY: _start_by,
+    Due.BEGIN: _begin,
+    Due.DEPENDENCY: _dependency,
+}

@@ -19,7 +19,7 @@ from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
 from spritz.core.decide.rebooting import timed_out
 from spritz.core.decision import Refused
-from spritz.core.power import REBOOT_ISSUED, node_deadline, power_deadline, suspend_seconds
+from spritz.core.power import Due, power_row, suspend_seconds
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
 from spritz.model.power import AWAY
@@ -53,17 +53,17 @@ def look_at_power(context: DecisionContext) -> None:
     late, changed = [], False
     for name in context.state.node_deadlines.due(context.now):
         node = context.state.nodes[name]
-        if power_deadline(context.state, node) > context.now:
-            continue  # it is due for something else
-        if node.flags & REBOOT_ISSUED:
+        at, what = power_row(context.state, node)
+        if at <= context.now and what is Due.REBOOT_LATE:
             timed_out(context, node)
             fail_jobs_on_node(context, name)
             node = context.state.nodes[name]
-            if node_deadline(context.state, node) > context.now:
-                continue  # otherwise it is powered down immediately
-        if node.flags & _POWERING_UP:
+            at, what = power_row(context.state, node)  # it may be powered down immediately
+        if at > context.now:
+            continue  # it is due for something else
+        if what is Due.LATE:
             late.append(name)
-        elif node.flags & _POWERING_DOWN:
+        elif what is Due.DOWN:
             _is_down(context, node)
         elif _is_counted(context, node):
             pause = max(KEPT_SECONDS_MIN, suspend_seconds(context.state, node))
