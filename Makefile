@@ -17,10 +17,10 @@ help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
-$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
+$(VENV)/.stamp: pyproject.toml testing/pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz and what its tests need (a minute or two)'
-	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]' --editable ./testing
 	@touch $@
 
 # Without what tests need; with PyTorch, scikit-learn and MLflow (a hundred packages), which are large. Where PyPI's
@@ -41,7 +41,7 @@ venv: compiled
 # Daemons and commands start in a third of the time with bytecode, which an editable installation does not bring, and
 # which PYTHONDONTWRITEBYTECODE would keep from being written for ever (a tenth of a second when there is nothing to do).
 compiled: $(VENV)/.stamp
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src testing
 
 # What takes long runs beside the tests, which often wait for something other than a CPU.
 test: lint contracts tested
@@ -122,7 +122,7 @@ fuzz: $(VENV)/.stamp
 # SEEDS=100, SEED=17 for one, SIMULATE_ARGS='--scale day --parts accounting' and what else `--help` lists.
 SEEDS ?= 20
 simulate: compiled
-	$(BIN)/python -m spritz.sim.daemons $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(SIMULATE_ARGS)
+	$(BIN)/python -m spritz_testing.daemons $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(SIMULATE_ARGS)
 
 # Ten thousand seeds of every kind of cluster (hours): their sums in build/campaign*.json, and a report for
 # docs/explanation/reliability.md in build/campaign.md.
@@ -233,8 +233,8 @@ release: $(VENV)/.stamp
 	@test -n '$(VERSION)' || { echo 'make release VERSION=X.Y.Z'; exit 2; }
 	$(BIN)/python -m tests.golden.write --release $(VERSION)
 	$(BIN)/towncrier build --yes --version $(VERSION)
-	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py
+	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/spritz_testing/__init__.py
 
 clean:
-	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build dist src/*.egg-info testing/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src testing tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, JobPick, RegisterCluster, SelectJobs
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 
 JOBS = 100_000
 #: Jobs made up, and stored, at a time: the making is not counted.

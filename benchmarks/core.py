@@ -22,7 +22,7 @@ from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reports import StepFinished, TaskEnd
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, ROOT, World, capacity, job_spec
+from spritz_testing.builders import ALICE, ROOT, World, capacity, job_spec
 
 ROUNDS = 2_000
 PENDING = 10_000

@@ -26,7 +26,7 @@ from spritz.model.commands.job import SubmitJob
 from spritz.runtime import tasks
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import ALICE, World, job_spec
+from spritz_testing.builders import ALICE, World, job_spec
 
 ROUNDS = 5
 #: Seconds between queries.

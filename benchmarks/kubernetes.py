@@ -32,7 +32,7 @@ from spritz.k8s.api import Api
 from spritz.k8s.slurm import Slurm
 from spritz.model.job import JobSpec
 from spritz.model.resources import GresRequest
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 
 BIN = Path(sys.executable).parent
 

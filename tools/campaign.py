@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spritz.sim.daemons.coverage import kinds
+from spritz_testing.daemons.coverage import kinds
 
 
 class Kind(NamedTuple):
@@ -40,7 +40,7 @@ def main() -> int:
     for kind in KINDS:
         count = max(1, round(seeds * kind.share))
         output = build / f"campaign-{kind.name}.json"
-        command = [sys.executable, "-m", "spritz.sim.daemons", "--seeds", str(count), "--json", str(output)]
+        command = [sys.executable, "-m", "spritz_testing.daemons", "--seeds", str(count), "--json", str(output)]
         subprocess.run([*command, *kind.arguments, *arguments], check=False)
         reports[kind.name] = json.loads(output.read_text())
     (build / "campaign.json").write_text(json.dumps(reports, indent=1) + "\n")

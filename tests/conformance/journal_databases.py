@@ -1,4 +1,4 @@
-"""PostgreSQL for the journal's contract: a real server, and the database of `spritz.sim.daemons`.
+"""PostgreSQL for the journal's contract: a real server, and the database of `spritz_testing.daemons`.
 
 Both offer the same faults, so that the tests which need one run on both.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Protocol
 
-from spritz.sim.daemons.database import Database, FakePsycopg, installed
+from spritz_testing.daemons.database import Database, FakePsycopg, installed
 from tests.conformance.databases import Server
 from tests.simulation.daemons.database_runtimes import Threads
 

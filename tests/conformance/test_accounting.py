@@ -27,8 +27,8 @@ from spritz.model import stored
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
-from spritz.testing.builders import World
-from spritz.testing.history import History, in_groups
+from spritz_testing.builders import World
+from spritz_testing.history import History, in_groups
 from tests.databases import open_store
 
 JOURNAL = 77

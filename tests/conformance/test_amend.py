@@ -11,7 +11,7 @@ from spritz.model.accounting import JobPick
 from spritz.model.accounting_admin import ModifyJobs, SelectEvents
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded, JobStarted
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, asked, register, tables
 
 pytestmark = pytest.mark.xdist_group("databases")

@@ -20,7 +20,7 @@ from spritz.model.accounting import EventGroup
 from spritz.model.events import Event
 from spritz.model.events import reservation as reservations
 from spritz.model.reservation import Reservation
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, register, tables
 from tests.conformance.test_usage import rolled
 

@@ -21,7 +21,7 @@ from spritz.model.limits.records import (
     User,
     WcKey,
 )
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, asked, register
 
 pytestmark = pytest.mark.xdist_group("databases")

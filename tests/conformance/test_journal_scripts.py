@@ -31,7 +31,7 @@ from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import ALICE, ROOT, World, job_spec
+from spritz_testing.builders import ALICE, ROOT, World, job_spec
 
 from .conftest import Open
 

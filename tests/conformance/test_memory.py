@@ -10,7 +10,7 @@ import pytest
 from spritz.accounting import select
 from spritz.accounting.store import Store, job_of, step_of
 from spritz.model.accounting import SelectJobs
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, register
 
 pytestmark = pytest.mark.xdist_group("databases")

@@ -31,7 +31,7 @@ from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.model.usage import AskJobSizes, AskReservations, AskUsage
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 
 JOURNAL = 77
 START = 1_700_000_000.0

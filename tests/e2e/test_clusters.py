@@ -28,8 +28,8 @@ from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.cluster_objects import REST_PORT
 from spritz.k8s.clusters import Clusters
 from spritz.k8s.control import Control
-from spritz.testing.kubernetes.nodes import Machine, Nodes
-from spritz.testing.kubernetes.server import ADMIN_TOKEN, KubeServer
+from spritz_testing.kubernetes.nodes import Machine, Nodes
+from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.conformance import databases
 from tests.e2e.people import made_people
 from tests.e2e.rest_site import BIN
@@ -917,7 +917,7 @@ def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
 
 def test_the_server_with_nodes_and_operator_runs_by_hand() -> None:
     """The quick start without Kubernetes: a cluster from the packaged manifests, jobs, and nothing left at its end."""
-    words = [sys.executable, "-m", "spritz.testing.kubernetes", "--operator", "crds.yaml", "example.yaml"]
+    words = [sys.executable, "-m", "spritz_testing.kubernetes", "--operator", "crds.yaml", "example.yaml"]
 
     async def journey() -> str:
         process = await asyncio.create_subprocess_exec(

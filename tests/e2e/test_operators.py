@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from spritz.k8s.slurm import Slurm
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import BIN, Site
 from tests.e2e.test_pods import Kube, kubernetes, site, until
 

@@ -16,7 +16,7 @@ from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.operator import operate
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Slurm
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import BIN, Site
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from spritz.k8s.operator import operate
 from spritz.k8s.placing import COMMENT
 from spritz.k8s.policy import Policy, read
 from spritz.k8s.slurm import Slurm
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import Site, token
 from tests.e2e.test_pods import Json, Kube, command, kubernetes, until
 from tests.unit.k8s.test_chart import apply

@@ -14,7 +14,7 @@ from spritz.k8s.api import Api
 from spritz.k8s.operator import operate
 from spritz.k8s.policy import read
 from spritz.k8s.slurm import Slurm
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import Site
 from tests.e2e.test_pods import Json, Kube, command, kubernetes, until
 

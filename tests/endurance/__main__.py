@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from spritz.sim.daemons import checks
-from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation
-from spritz.sim.daemons.history import Booted, Ended, History
+from spritz_testing.daemons import checks
+from spritz_testing.daemons.checks import Final, NodeShape, Rules, Violation
+from spritz_testing.daemons.history import Booted, Ended, History
 from tests.endurance.faults import Faults
 from tests.endurance.ran import Ran
 from tests.endurance.reading import read

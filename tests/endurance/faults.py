@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from spritz.sim.daemons.history import Booted, History, Injected
+from spritz_testing.daemons.history import Booted, History, Injected
 from tests.endurance.site import Site
 from tests.machines.lan import Machine
 

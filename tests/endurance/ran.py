@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from spritz.model.ids import STEP_BATCH
-from spritz.sim.daemons.history import Began, Ended, History
+from spritz_testing.daemons.history import Began, Ended, History
 
 #: A batch script. It writes with one call each, so lines are whole; $$ is the same in all machines (one pid namespace).
 SCRIPT = """#!/bin/sh

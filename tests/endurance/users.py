@@ -8,8 +8,8 @@ import threading
 import time
 from collections import Counter
 
-from spritz.sim.daemons.history import History, Operation, Outcome, Reading
-from spritz.sim.daemons.wanted import Change, Wanted
+from spritz_testing.daemons.history import History, Operation, Outcome, Reading
+from spritz_testing.daemons.wanted import Change, Wanted
 from tests.endurance import ran
 from tests.endurance.site import Site
 

@@ -31,7 +31,7 @@ from spritz.model.reports import AdmitNode, NodePrologEnded, PowerProgramStarted
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.step import StepSpec
 from spritz.model.triggers import ClearTriggers, FireTriggers, Pull, PullTriggers, SetTrigger
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share
+from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share
 
 if TYPE_CHECKING:
     from spritz.model.events import Event

@@ -15,8 +15,8 @@ import yaml
 from spritz.k8s.api import MERGE, Api, ApiFailure, failure_of
 from spritz.k8s.resource_admission import PATH, ResourceAdmission
 from spritz.k8s.webhooks import Webhooks
-from spritz.testing.kubernetes.nodes import Machine, Nodes
-from spritz.testing.kubernetes.server import ADMIN_TOKEN, KubeServer
+from spritz_testing.kubernetes.nodes import Machine, Nodes
+from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.unit.k8s.test_chart import apply
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes"

@@ -16,7 +16,7 @@ from spritz.k8s import certificates
 from spritz.k8s.admission import pod_answers
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.webhooks import Webhooks
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.unit.k8s.test_chart import apply
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes/operator.yaml"

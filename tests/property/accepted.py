@@ -83,9 +83,9 @@ from spritz.model.triggers import ClearTriggers, SetTrigger
 from spritz.presentation.job_fields import FIELDS
 from spritz.presentation.job_record import record_text
 from spritz.presentation.json.jobs import job_json
-from spritz.testing.builders import ALICE, BOB
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder
+from spritz_testing.builders import ALICE, BOB
 
 JSON_TEXT = JsonEncoder()
 

@@ -45,7 +45,7 @@ from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFini
 from spritz.model.resources import Allocation, GresRequest, NodeAllocation, mask_text
 from spritz.model.states import JobFlag, JobState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, node_share
+from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, node_share
 
 NODES = ("n1", "n2", "n3")
 SETTINGS = ClusterSettings(

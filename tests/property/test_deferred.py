@@ -29,7 +29,7 @@ from spritz.model.queries.jobs import AwaitEnd
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, World, capacity
+from spritz_testing.builders import ALICE, World, capacity
 
 CPUS = 4
 

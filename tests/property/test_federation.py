@@ -22,7 +22,7 @@ from spritz.model.plan import Plan, PlannedStart
 from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, ROOT, World, job_spec
+from spritz_testing.builders import ALICE, ROOT, World, job_spec
 
 NAMES = ("a", "b", "c")
 

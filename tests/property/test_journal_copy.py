@@ -16,7 +16,7 @@ from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.events import Event
 from spritz.model.events.codec import encode_events
-from spritz.testing.builders import World, node_share
+from spritz_testing.builders import World, node_share
 
 
 @cache

@@ -43,9 +43,9 @@ from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import feasible
-from spritz.testing.builders import ALICE, ROOT
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder
+from spritz_testing.builders import ALICE, ROOT
 
 #: what else users do with jobs
 ORDERS = (CancelJobs, HoldJob, ReleaseJob, RequeueJob, SuspendJob, ResumeJob, TopJob, SignalStep, FinishAllocation)

@@ -22,7 +22,7 @@ from spritz.model.resources import Allocation
 from spritz.scheduling.view.events.limits_policy import put_policy
 from spritz.scheduling.view.priority_inputs import policy_inputs
 from spritz.scheduling.view.projection import Projection
-from spritz.testing.builders import World, capacity, expect
+from spritz_testing.builders import World, capacity, expect
 
 _NAMES = st.sampled_from(["a", "b", "c", "d"])
 

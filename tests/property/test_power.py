@@ -22,7 +22,7 @@ from spritz.model.power import PowerPolicy
 from spritz.model.reports import AdmitNode, NodeLost
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag
-from spritz.testing.builders import ROOT, World, capacity, node_share, replayed
+from spritz_testing.builders import ROOT, World, capacity, node_share, replayed
 
 NODES = ("n1", "n2", "n3", "n4")
 SETS = (NodeSet(name="x", feature="x"),)

@@ -23,7 +23,7 @@ from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation
 from spritz.model.rules.availability import takes_jobs
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 NODES = 4
 

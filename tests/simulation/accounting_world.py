@@ -36,7 +36,7 @@ from spritz.model.events.codec import encode_events
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.tasks import Supervisor
-from spritz.testing.history import History
+from spritz_testing.history import History
 from tests.databases import put_tables
 from tests.ports import free_port
 from tests.unit.controller.heard import Heard

@@ -28,7 +28,7 @@ from spritz.controller import outbox as outboxes
 from spritz.controller.events import decode_group
 from spritz.model.accounting import ClusterRegistered, EventGroup, EventsStored, RegisterCluster, StoreEvents
 from spritz.model.events import job as jobs
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.databases import open_store
 from tests.ports import free_port
 from tests.simulation.accounting_world import World

@@ -150,7 +150,7 @@ def test_the_result_of_a_campaign_is_read(
     expected: tuple[int, str, str],
 ) -> None:
     def run(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
-        assert command[1:6] == ["-m", "spritz.sim.daemons", "--seeds", "10-29", "--stop-at-first"]
+        assert command[1:6] == ["-m", "spritz_testing.daemons", "--seeds", "10-29", "--stop-at-first"]
         assert (Path(environment["PYTHONPATH"]) / "spritz" / FAULTS[0].file).is_file()
         if answer is not None:
             Path(command[command.index("--json") + 1]).write_text(json.dumps(answer), encoding="utf-8")

@@ -17,7 +17,7 @@
 `step_layout`, `job_nodes`, `step_shares`, `step_ports`, `binding`    where a step's tasks go in its job's allocation
 `invariants`     what must always hold of the state
 
-To test: `spritz.testing.builders.World`; conversations in `tests/transcripts/core` (`pytest --bless`). To add a
+To test: `spritz_testing.builders.World`; conversations in `tests/transcripts/core` (`pytest --bless`). To add a
 command: a function in `decide/`, its line in `DECISIONS`. To add an event: `model/events/`, `apply/`, and the
 scheduler's `view.events.handlers` if it matters there; a test holds all three tables complete.
 """

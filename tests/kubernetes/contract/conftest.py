@@ -16,7 +16,7 @@ from spritz.k8s.api import Api, ApiFailure
 
 if TYPE_CHECKING:
     from spritz.k8s.http import Stream
-    from spritz.testing.kubernetes.server import KubeServer
+    from spritz_testing.kubernetes.server import KubeServer
 
 Json = dict[str, Any]
 
@@ -173,7 +173,7 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 
 async def _tests(scene: Scene) -> None:
-    from spritz.testing.kubernetes.server import KubeServer  # not needed where the cluster is real
+    from spritz_testing.kubernetes.server import KubeServer  # not needed where the cluster is real
 
     async with KubeServer(bookmark_seconds=1.0, tls=False) as server, Api.connect(server.kubeconfig) as api:
         await _in_namespace(scene, Kube(api, f"contract-{secrets.token_hex(4)}", server))

@@ -35,10 +35,10 @@ from spritz.model.resources import GresRequest, mask_ids, mask_of
 from spritz.model.states import JobState
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
-from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation, check
-from spritz.sim.daemons.history import Began, Booted, Ended, History, Operation, Outcome, Reading, Signalled
-from spritz.sim.daemons.wanted import Change, Condition, Wanted
-from spritz.testing.builders import ROOT, World, capacity, job_spec
+from spritz_testing.builders import ROOT, World, capacity, job_spec
+from spritz_testing.daemons.checks import Final, NodeShape, Rules, Violation, check
+from spritz_testing.daemons.history import Began, Booted, Ended, History, Operation, Outcome, Reading, Signalled
+from spritz_testing.daemons.wanted import Change, Condition, Wanted
 
 if TYPE_CHECKING:
     from msgspec import Struct

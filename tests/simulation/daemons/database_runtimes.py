@@ -1,4 +1,4 @@
-"""Worlds for the database of `spritz.sim.daemons` in tests: real threads, or one thread whose waits move a clock."""
+"""Worlds for the database of the simulation in tests: real threads, or one thread whose waits move a clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from spritz.controller import journal_postgresql
-from spritz.sim.daemons.database import Database, FakePsycopg, Signal, installed
+from spritz_testing.daemons.database import Database, FakePsycopg, Signal, installed
 
 
 class Threads:

@@ -13,8 +13,8 @@ from spritz.model.accounting import JobRecord
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks import Final, NodeShape, Rules, Violation, check
-from spritz.sim.daemons.history import (
+from spritz_testing.daemons.checks import Final, NodeShape, Rules, Violation, check
+from spritz_testing.daemons.history import (
     REGISTERED,
     Acted,
     Began,
@@ -28,7 +28,7 @@ from spritz.sim.daemons.history import (
     Reading,
     Signalled,
 )
-from spritz.sim.daemons.wanted import Change, Wanted
+from spritz_testing.daemons.wanted import Change, Wanted
 
 
 class Day:

@@ -55,7 +55,7 @@ def known() -> list[Known]:
 
 def simulate(*arguments: str, output: Path) -> subprocess.CompletedProcess[str]:
     """Run the command line, with its result in a file."""
-    command = [sys.executable, "-m", "spritz.sim.daemons", *arguments, "--jobs", "1", "--no-shrink"]
+    command = [sys.executable, "-m", "spritz_testing.daemons", *arguments, "--jobs", "1", "--no-shrink"]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src"), "PYTHONHASHSEED": "0"}
     return subprocess.run(
         [*command, "--json", str(output)],

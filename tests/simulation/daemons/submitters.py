@@ -19,17 +19,17 @@ from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, Su
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
-from spritz.sim.daemons import seam
-from spritz.sim.daemons.disk import Disk
-from spritz.sim.daemons.history import Injected
-from spritz.sim.daemons.machine import StoryLogger
-from spritz.sim.daemons.network import Network
-from spritz.sim.daemons.plan import Scale
-from spritz.sim.daemons.restoring import Operator
-from spritz.sim.daemons.site import Site
-from spritz.sim.daemons.units import Unit
-from spritz.sim.daemons.world import EPOCH, Process, World
-from spritz.testing.builders import job_spec
+from spritz_testing.builders import job_spec
+from spritz_testing.daemons import seam
+from spritz_testing.daemons.disk import Disk
+from spritz_testing.daemons.history import Injected
+from spritz_testing.daemons.machine import StoryLogger
+from spritz_testing.daemons.network import Network
+from spritz_testing.daemons.plan import Scale
+from spritz_testing.daemons.restoring import Operator
+from spritz_testing.daemons.site import Site
+from spritz_testing.daemons.units import Unit
+from spritz_testing.daemons.world import EPOCH, Process, World
 
 T = TypeVar("T")
 

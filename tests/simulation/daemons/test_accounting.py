@@ -20,16 +20,16 @@ from msgspec.structs import replace
 
 from spritz.model.accounting import JobRecord, JobWithSteps
 from spritz.model.usage import HolderUsage
-from spritz.sim.daemons import history
-from spritz.sim.daemons.accounting import policy
-from spritz.sim.daemons.campaign import plan_of
-from spritz.sim.daemons.checks import Story
-from spritz.sim.daemons.checks.final import Limit
-from spritz.sim.daemons.history import Began, Ended, Operation
-from spritz.sim.daemons.machine import USERS
-from spritz.sim.daemons.plan import MIXED, Action, Scale, scale_of
-from spritz.sim.daemons.workload import NewJob, cpus_of, script_of
-from spritz.sim.daemons.world import EPOCH
+from spritz_testing.daemons import history
+from spritz_testing.daemons.accounting import policy
+from spritz_testing.daemons.campaign import plan_of
+from spritz_testing.daemons.checks import Story
+from spritz_testing.daemons.checks.final import Limit
+from spritz_testing.daemons.history import Began, Ended, Operation
+from spritz_testing.daemons.machine import USERS
+from spritz_testing.daemons.plan import MIXED, Action, Scale, scale_of
+from spritz_testing.daemons.workload import NewJob, cpus_of, script_of
+from spritz_testing.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.day import Day
 
@@ -40,11 +40,11 @@ class Cluster:
     """A cluster with accounting in a world of its own. Only in a forked process."""
 
     def __init__(self, seed: int, directory: Path, nodes: int = 2) -> None:
-        from spritz.sim.daemons import seam
-        from spritz.sim.daemons.network import Network
-        from spritz.sim.daemons.site import Site
-        from spritz.sim.daemons.users import Users
-        from spritz.sim.daemons.world import World
+        from spritz_testing.daemons import seam
+        from spritz_testing.daemons.network import Network
+        from spritz_testing.daemons.site import Site
+        from spritz_testing.daemons.users import Users
+        from spritz_testing.daemons.world import World
 
         self.world = World(seed, directory)
         self.world.network = Network(self.world)
@@ -69,7 +69,7 @@ class Cluster:
 
     def told(self, main: Any) -> Any:
         """What a command of an administrator is answered."""
-        from spritz.sim.daemons.accounting.client import Command
+        from spritz_testing.daemons.accounting.client import Command
 
         command = Command(self.site.controllers[0], "sacct", main)
         assert self.world.run_until(lambda: command.is_over, 300.0), self.story()
@@ -81,7 +81,7 @@ class Cluster:
 
     def differences(self) -> list[str]:
         """Of the tables from what the journal says."""
-        from spritz.sim.daemons.accounting import records
+        from spritz_testing.daemons.accounting import records
 
         host = self.site.controllers[0]
         found = records.journal_differences(self.accounting.database.path, host, host.directory / "state")
@@ -125,7 +125,7 @@ def test_a_cancelled_job_is_in_the_records() -> None:
 
 
 def _refused(cluster: Cluster, kind: str) -> Any:
-    from spritz.sim.daemons.accounting import faults
+    from spritz_testing.daemons.accounting import faults
 
     cluster.world.run(5.0)
     faults.inject(cluster.accounting, kind, {"seconds": 300.0})
@@ -159,7 +159,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], quiet_seconds: float = 4200.0) -> Outcome:
     """Users submit, hold and cancel jobs while faults happen; then all is well until everything has ended."""
-    from spritz.sim.daemons.accounting import faults, records
+    from spritz_testing.daemons.accounting import faults, records
 
     began, world = process_time(), cluster.world
     chance = random.Random(world.seed)
@@ -215,7 +215,7 @@ def test_a_commit_whose_acknowledgement_is_lost_stores_nothing_twice() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
     """By the journal, by what nodes ran, and for sreport by the jobs that sacct tells of."""
-    from spritz.sim.daemons.accounting import faults
+    from spritz_testing.daemons.accounting import faults
 
     outcome = simulated(disturbed, 25, (*faults.KINDS, "slurmctld killed"), seed=seed)
     assert not [*outcome.differences, *outcome.usage, *outcome.runs], outcome.story
@@ -224,7 +224,7 @@ def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
 
 def test_a_suspension_outside_of_its_jobs_times_has_a_clock_that_was_set() -> None:
     """It was suspended while the clock was two hours behind."""
-    from spritz.sim.daemons.accounting import records
+    from spritz_testing.daemons.accounting import records
 
     job = JobRecord(
         number=1,
@@ -329,7 +329,7 @@ def _lately_imported(cluster: Cluster) -> list[str]:
     return [
         f"{name}.{attribute}"
         for name, module in sys.modules.items()
-        if name.startswith("spritz.") and not name.startswith("spritz.sim")
+        if name.startswith("spritz.")
         for attribute, value in vars(module).items()
         if id(value) in kept
     ]

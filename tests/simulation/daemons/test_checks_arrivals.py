@@ -9,7 +9,7 @@ import pytest
 
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Injected, Left, Operation, Outcome
+from spritz_testing.daemons.history import Injected, Left, Operation, Outcome
 from tests.simulation.daemons.day import Day
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Outcome
+from spritz_testing.daemons.history import Outcome
 from tests.simulation.daemons.day import Day, row_of
 
 

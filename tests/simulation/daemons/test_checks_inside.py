@@ -12,8 +12,8 @@ import pytest
 
 from spritz.controller.journal import Group, Image
 from spritz.core.timers import Deadlines
-from spritz.sim.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
-from spritz.sim.daemons.world import EPOCH, Process, World
+from spritz_testing.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
+from spritz_testing.daemons.world import EPOCH, Process, World
 
 
 class _Idle(Inside):

@@ -8,8 +8,8 @@ import pytest
 
 from spritz.model.job import ArrayState
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks import Limit, Story, reached
-from spritz.sim.daemons.wanted import Reserved
+from spritz_testing.daemons.checks import Limit, Story, reached
+from spritz_testing.daemons.wanted import Reserved
 from tests.simulation.daemons.day import Day
 
 

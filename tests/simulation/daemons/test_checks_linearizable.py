@@ -6,8 +6,8 @@ import time
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks import Story, linearizability
-from spritz.sim.daemons.history import Outcome
+from spritz_testing.daemons.checks import Story, linearizability
+from spritz_testing.daemons.history import Outcome
 from tests.simulation.daemons.day import Day
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Acted, Injected, Linked
+from spritz_testing.daemons.history import Acted, Injected, Linked
 from tests.simulation.daemons.day import Day
 
 _ALLOCATION = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus="1"),))

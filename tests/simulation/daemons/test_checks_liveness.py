@@ -12,9 +12,9 @@ from spritz.model.job import Dependency, Hold
 from spritz.model.node import Node, NodeConfig
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
-from spritz.sim.daemons.checks import repeats
-from spritz.sim.daemons.history import Outcome
-from spritz.sim.daemons.wanted import Change, Condition, Reserved
+from spritz_testing.daemons.checks import repeats
+from spritz_testing.daemons.history import Outcome
+from spritz_testing.daemons.wanted import Change, Condition, Reserved
 from tests.simulation.daemons.day import Day, row_of
 
 # -- rule 4

@@ -8,8 +8,8 @@ import pytest
 
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Acted, Injected, Operation, Outcome
-from spritz.sim.daemons.workload import NewStep
+from spritz_testing.daemons.history import Acted, Injected, Operation, Outcome
+from spritz_testing.daemons.workload import NewStep
 from tests.simulation.daemons.day import Day
 
 

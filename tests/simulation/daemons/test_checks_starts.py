@@ -9,8 +9,8 @@ import pytest
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import ArrayState, Hold
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Acted, Outcome
-from spritz.sim.daemons.wanted import Condition
+from spritz_testing.daemons.history import Acted, Outcome
+from spritz_testing.daemons.wanted import Condition
 from tests.simulation.daemons.day import Day
 
 

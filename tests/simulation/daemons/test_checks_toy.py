@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Began, Ended, Operation, Outcome, Reading
+from spritz_testing.daemons.history import Began, Ended, Operation, Outcome, Reading
 from tests.simulation.daemons.day import Day
 from tests.simulation.daemons.toy import Toy
 

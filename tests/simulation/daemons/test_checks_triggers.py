@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spritz.sim.daemons.history import Fired, Outcome
-from spritz.sim.daemons.wanted import Triggered
+from spritz_testing.daemons.history import Fired, Outcome
+from spritz_testing.daemons.wanted import Triggered
 from tests.simulation.daemons.day import Day
 
 #: when the job of the trigger ends

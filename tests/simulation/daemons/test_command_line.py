@@ -1,4 +1,4 @@
-"""`python -m spritz.sim.daemons` as its user calls it."""
+"""`python -m spritz_testing.daemons` as its user calls it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from spritz.sim.daemons.main import parser
+from spritz_testing.daemons.main import parser
 
 _ROOT = Path(__file__).parents[3]
 
 
 def call(
-    *arguments: str, directory: Path, module: str = "spritz.sim.daemons", hash_seed: int = 17
+    *arguments: str, directory: Path, module: str = "spritz_testing.daemons", hash_seed: int = 17
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}", "PYTHONHASHSEED": str(hash_seed)}
     command = [sys.executable, "-m", module, *arguments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.daemons import coverage, faults
+from spritz_testing.daemons import coverage, faults
 from tests.simulation.daemons.seeds import FRESH, Group, result_of, results
 
 #: The first test of these runs the seeds that no other test has run yet.

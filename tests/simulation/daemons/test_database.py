@@ -24,9 +24,9 @@ from spritz.controller.journal import (
     content_key,
 )
 from spritz.controller.journal_postgresql import PostgresJournal, Store
-from spritz.sim.daemons.database import Chances, Database, FakePsycopg, Loss, installed
-from spritz.sim.daemons.database import errors as psycopg_errors
-from spritz.sim.daemons.database.errors import UnknownStatement
+from spritz_testing.daemons.database import Chances, Database, FakePsycopg, Loss, installed
+from spritz_testing.daemons.database import errors as psycopg_errors
+from spritz_testing.daemons.database.errors import UnknownStatement
 
 from .database_runtimes import Clockwork, Threads, clockwork
 

@@ -19,7 +19,7 @@ import pytest
 from spritz.controller import journal_postgresql
 from spritz.controller.journal import Group, Image, JournalError, content_key
 from spritz.controller.journal_postgresql import Lease, PostgresJournal, Store, set_aside
-from spritz.sim.daemons.database import Database, FakePsycopg, installed
+from spritz_testing.daemons.database import Database, FakePsycopg, installed
 from tests.conformance import databases
 
 from .database_runtimes import Threads

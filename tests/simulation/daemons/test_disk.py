@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.daemons.history import Injected
+from spritz_testing.daemons.history import Injected
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.submitters import Submitters
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.sim.daemons import threads
-from spritz.sim.daemons.files import Files
-from spritz.sim.daemons.world import EPOCH, Process, World
+from spritz_testing.daemons import threads
+from spritz_testing.daemons.files import Files
+from spritz_testing.daemons.world import EPOCH, Process, World
 
 
 def make(tmp_path: Path, seed: int) -> tuple[World, Files]:

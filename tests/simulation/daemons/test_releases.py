@@ -9,11 +9,11 @@ import pytest
 
 from spritz.model import stored
 from spritz.model.events import codec
-from spritz.sim.daemons import releases
-from spritz.sim.daemons import site as site  # its seam has two releases
-from spritz.sim.daemons.history import Began
-from spritz.sim.daemons.units import Unit
-from spritz.sim.daemons.world import Process
+from spritz_testing.daemons import releases
+from spritz_testing.daemons import site as site  # its seam has two releases
+from spritz_testing.daemons.history import Began
+from spritz_testing.daemons.units import Unit
+from spritz_testing.daemons.world import Process
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.cluster import Cluster
 

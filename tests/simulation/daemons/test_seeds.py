@@ -1,6 +1,6 @@
 """The real daemons under faults drawn from a seed: some fresh seeds, and those that failed once.
 
-A failure prints its seed and what happened; `python -m spritz.sim.daemons --seed S` makes it smaller.
+A failure prints its seed and what happened; `python -m spritz_testing.daemons --seed S` makes it smaller.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spritz.sim.daemons.plan import Action, Plan, Scale
-from spritz.sim.daemons.run import Result
-from spritz.sim.daemons.shrink import shrink
+from spritz_testing.daemons.plan import Action, Plan, Scale
+from spritz_testing.daemons.run import Result
+from spritz_testing.daemons.shrink import shrink
 
 
 def plan_of(count: int, nodes: int = 6) -> Plan:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from spritz.sim.daemons.history import Acted, Began, Ended, Injected, Operation, Outcome
-from spritz.sim.daemons.plan import Action, Plan, Scale
-from spritz.sim.daemons.workload import NewJob, script_of
-from spritz.sim.daemons.world import EPOCH
+from spritz_testing.daemons.history import Acted, Began, Ended, Injected, Operation, Outcome
+from spritz_testing.daemons.plan import Action, Plan, Scale
+from spritz_testing.daemons.workload import NewJob, script_of
+from spritz_testing.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 
 T = TypeVar("T")
@@ -31,11 +31,11 @@ class Cluster:
     """A cluster with several controllers in a world of its own. Only in a forked process."""
 
     def __init__(self, seed: int, directory: Path, nodes: int = 4) -> None:
-        from spritz.sim.daemons import seam
-        from spritz.sim.daemons.network import Network
-        from spritz.sim.daemons.site import Site
-        from spritz.sim.daemons.users import Users
-        from spritz.sim.daemons.world import World
+        from spritz_testing.daemons import seam
+        from spritz_testing.daemons.network import Network
+        from spritz_testing.daemons.site import Site
+        from spritz_testing.daemons.users import Users
+        from spritz_testing.daemons.world import World
 
         self.world = World(seed, directory)
         self.world.network = Network(self.world)
@@ -78,7 +78,7 @@ class Cluster:
 
     def judged(self) -> list[Any]:
         """Violations of all rules."""
-        from spritz.sim.daemons.judge import judge
+        from spritz_testing.daemons.judge import judge
 
         assert not self.world.unhandled, self.world.unhandled
         return self.world.violations + judge(self.site)
@@ -181,7 +181,7 @@ def test_a_leader_without_its_database_gives_up_and_another_one_leads(outwards: 
 
 
 def _answer_lost(cluster: Cluster, loss: str) -> None:
-    from spritz.sim.daemons.database import Loss
+    from spritz_testing.daemons.database import Loss
 
     former = cluster.leader().process
     for number in range(4):
@@ -201,8 +201,8 @@ def test_a_commit_that_is_lost_with_its_connection_happens_once(loss: str) -> No
 
 
 def _set_back(cluster: Cluster) -> None:
-    from spritz.sim.daemons import faults
-    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
+    from spritz_testing.daemons import faults
+    from spritz_testing.daemons.injectors import standby  # noqa: F401 - registers them
 
     cluster.submit("a", seconds=300.0)
     cluster.world.run(10.0)
@@ -222,8 +222,8 @@ def test_a_leader_notices_that_a_promoted_replica_lacks_what_it_acknowledged() -
 
 
 def _unnoticed(cluster: Cluster) -> list[str]:
-    from spritz.sim.daemons import faults
-    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
+    from spritz_testing.daemons import faults
+    from spritz_testing.daemons.injectors import standby  # noqa: F401 - registers them
 
     journal = cluster.leader().process.inside.context.journal
     journal._beats.on_again = journal._writer.on_again = None
@@ -243,7 +243,7 @@ def test_a_loss_that_a_leader_does_not_notice_is_found() -> None:
 
 
 def _copy_altered(cluster: Cluster) -> list[str]:
-    from spritz.sim.daemons.copies import ObservedCopy
+    from spritz_testing.daemons.copies import ObservedCopy
 
     copies = []
     follow = ObservedCopy.follow
@@ -269,8 +269,8 @@ def test_a_copy_that_differs_from_the_leader_is_found() -> None:
 
 
 def _disturbed(seed: int) -> tuple[list[Any], str]:
-    from spritz.sim.daemons.campaign import plan_of
-    from spritz.sim.daemons.run import run
+    from spritz_testing.daemons.campaign import plan_of
+    from spritz_testing.daemons.run import run
 
     scale = Scale(nodes=3, jobs=12, busy_seconds=900.0, quiet_seconds=3600.0, faults=8, parts=PARTS)
     plan: Plan = plan_of(seed, scale)
@@ -286,8 +286,8 @@ def test_seeds_with_two_controllers_violate_no_rule(seed: int) -> None:
 
 
 def _lost_in_commits(cluster: Cluster, draws: int) -> int:
-    from spritz.sim.daemons import faults
-    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
+    from spritz_testing.daemons import faults
+    from spritz_testing.daemons.injectors import standby  # noqa: F401 - registers them
 
     for draw in range(draws):
         data = {"draw": draw * ((1 << 30) // draws), "seconds": 60.0}

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.sim.daemons.history import Began, Ended, Injected, Operation, Outcome, Reading
-from spritz.sim.daemons.plan import Action, Plan, Scale
-from spritz.sim.daemons.run import Result, run
-from spritz.sim.daemons.wanted import Change, Wanted
-from spritz.sim.daemons.workload import NewJob, NewStep, draw, script_of
-from spritz.sim.daemons.world import EPOCH
+from spritz_testing.daemons.history import Began, Ended, Injected, Operation, Outcome, Reading
+from spritz_testing.daemons.plan import Action, Plan, Scale
+from spritz_testing.daemons.run import Result, run
+from spritz_testing.daemons.wanted import Change, Wanted
+from spritz_testing.daemons.workload import NewJob, NewStep, draw, script_of
+from spritz_testing.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN

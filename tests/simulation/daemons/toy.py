@@ -11,8 +11,8 @@ from typing import Any
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
-from spritz.sim.daemons.history import Outcome
-from spritz.sim.daemons.wanted import Condition, Wanted
+from spritz_testing.daemons.history import Outcome
+from spritz_testing.daemons.wanted import Condition, Wanted
 from tests.simulation.daemons.day import Day
 
 NODES = ("n1", "n2", "n3", "n4")

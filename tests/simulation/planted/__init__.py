@@ -4,7 +4,7 @@
 `scheduling`, `client`), and `plant` applies one and runs the simulator on it. When code moves,
 `tests/simulation/test_planted.py` says at once which fault must be adapted.
 
-The rules are those of `spritz.sim.daemons`:
+The rules are those of `spritz_testing.daemons`:
 
 1. What was acknowledged is durable, and exists once.
 2. Requests take effect in an order that agrees with their acknowledgements.

@@ -3,8 +3,8 @@
     python -m tests.simulation.planted.plant --seeds 200 --jobs 2 --report planted.md
 
 Each fault gets a tree of its own in a temporary directory, where changed files are written and all others are links,
-and a campaign of `python -m spritz.sim.daemons` there, in a process of its own. The same seeds must be clean without a
-fault. Exit status 0 if every fault was found, 1 if one was not, 2 if the seeds are not clean.
+and a campaign of `python -m spritz_testing.daemons` there, in a process of its own. The same seeds must be clean
+without a fault. Exit status 0 if every fault was found, 1 if one was not, 2 if the seeds are not clean.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.simulation.planted.faults import AREAS, FAULTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spritz.sim.daemons.plan import Plan
-    from spritz.sim.daemons.run import Result
+    from spritz_testing.daemons.plan import Plan
+    from spritz_testing.daemons.run import Result
     from tests.simulation.planted.entry import Planted
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -150,7 +150,7 @@ class WarmSearch:
     """
 
     def __init__(self, faults: Sequence[Planted], campaign: Campaign, reach: Path | None, *, targeted: bool) -> None:
-        from spritz.sim.daemons import accounting, main, seam  # noqa: F401 - accounting: for its imports
+        from spritz_testing.daemons import accounting, main, seam  # noqa: F401 - accounting: for its imports
 
         seam.load_all()
         self._campaign = campaign
@@ -205,8 +205,8 @@ class WarmSearch:
         return replace(before, seeds=number, seconds=took, problem=problems[0] if problems else before.problem)
 
     def _plan(self, seed: int, fault: Planted) -> Plan:
-        from spritz.sim.daemons.campaign import plan_of
-        from spritz.sim.daemons.plan import scale_of
+        from spritz_testing.daemons.campaign import plan_of
+        from spritz_testing.daemons.plan import scale_of
 
         parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
         scale = scale_of(self._options.scale, seed, frozenset(parts))
@@ -215,8 +215,8 @@ class WarmSearch:
         return plan_of(seed, scale)
 
     def _run(self, plan: Plan, before: Callable[[], None]) -> Result:
-        from spritz.sim.daemons.campaign import results
-        from spritz.sim.daemons.run import run
+        from spritz_testing.daemons.campaign import results
+        from spritz_testing.daemons.run import run
 
         def changed(plan: Plan, root: Path) -> Result:
             before()
@@ -232,8 +232,8 @@ class WarmSearch:
         """Names of the faults whose lines this plan executes."""
         key = f"{plan.seed} {self._options.scale} {','.join(sorted(plan.scale.parts))}"
         if key not in self._reached:
-            from spritz.sim.daemons.campaign import results
-            from spritz.sim.daemons.run import run
+            from spritz_testing.daemons.campaign import results
+            from spritz_testing.daemons.run import run
 
             def noted(plan: Plan, root: Path) -> Result:
                 reach = warm.Reach(FAULTS)
@@ -270,7 +270,7 @@ def _simulated(
     """Exit status and output of the simulator, and what it wrote to `result`."""
     last = campaign.first + campaign.seeds - 1
     command = [
-        *(sys.executable, "-m", "spritz.sim.daemons"),
+        *(sys.executable, "-m", "spritz_testing.daemons"),
         *("--seeds", f"{campaign.first}-{last}", "--stop-at-first", "--json", str(result)),
         *("--seconds", f"{campaign.seconds:g}"),
         *campaign.options.split(),

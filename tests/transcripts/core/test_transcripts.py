@@ -1,4 +1,4 @@
-"""Every `*.txt` next to this file is a conversation with the core; see `spritz.testing.transcript` for the language."""
+"""Every `*.txt` next to this file is a conversation with the core; see `spritz_testing.transcript` for the language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.testing.transcript import run_file
+from spritz_testing.transcript import run_file
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 

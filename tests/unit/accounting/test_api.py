@@ -26,7 +26,7 @@ from spritz.model.usage import AskReservations, AskUsage
 from spritz.runtime import directory
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
-from spritz.testing.history import History, in_groups
+from spritz_testing.history import History, in_groups
 from tests.databases import open_store
 
 #: Two owners of jobs, neither of whom is root nor who runs the tests.

@@ -19,7 +19,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.testing.history import History
+from spritz_testing.history import History
 
 SHARE = NodeAllocation(
     node="n1", cpus="ff", memory_mib=2048, gres=(GresAllocation(name="gpu", type="h100", count=2, indexes="3"),)

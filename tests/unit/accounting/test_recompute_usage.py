@@ -17,7 +17,7 @@ from spritz.model.limits.records import Association, Policy, Qos, ReckonUsage, S
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityPolicy
 from spritz.model.states import JobState
-from spritz.testing.builders import World, capacity
+from spritz_testing.builders import World, capacity
 from tests.databases import open_store
 
 HALF_LIFE = 3600.0

@@ -12,7 +12,7 @@ from spritz.model.accounting import EventGroup, JobRecord, RegisterCluster, Sele
 from spritz.model.commands.job import RequeueJob
 from spritz.model.events.codec import encode_events
 from spritz.model.job_filter import JobTarget
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 from tests.databases import open_store
 
 #: As slurmrestd, `sacctmgr show runaway`, and `seff` ask.

@@ -35,7 +35,7 @@ from spritz.model.queries.nodes import ListNodes
 from spritz.model.queries.partitions import ListPartitions
 from spritz.model.queries.steps import ListSteps
 from spritz.model.reservations import ListReservations
-from spritz.testing.builders import ALICE, ROOT, World
+from spritz_testing.builders import ALICE, ROOT, World
 from tests.unit.client.conversation import serving
 
 PORT = 6817

@@ -7,7 +7,7 @@ import json
 from spritz.cli.spritz import main
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.resources import Allocation, GresAllocation, GresCapacity
-from spritz.testing.builders import World, capacity, node_share
+from spritz_testing.builders import World, capacity, node_share
 from tests.unit.cli.site import Site
 
 GRES = (

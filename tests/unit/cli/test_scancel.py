@@ -8,7 +8,7 @@ from msgspec import Struct
 from spritz.cli.scancel import main
 from spritz.core.machine import Outcome
 from spritz.model.cluster import Caller
-from spritz.testing.builders import ALICE, BOB, ROOT
+from spritz_testing.builders import ALICE, BOB, ROOT
 from tests.unit.cli.site import Site
 
 
@@ -170,7 +170,7 @@ def test_bad_values_are_told_in_slurms_words(site: Site) -> None:
 
 def test_a_step_is_killed_at_once_and_a_job_is_asked_first(site: Site) -> None:
     from spritz.core.effects import Effect, TerminateJobOn, TerminateStepOn
-    from spritz.testing.builders import only
+    from spritz_testing.builders import only
 
     job, other = site.running(), site.running("n2")
     site.world.started(job)

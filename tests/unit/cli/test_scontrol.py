@@ -9,7 +9,7 @@ import pytest
 from spritz.cli.scontrol import main
 from spritz.model.job import Hold
 from spritz.model.states import NodeFlag
-from spritz.testing.builders import ALICE, BOB
+from spritz_testing.builders import ALICE, BOB
 from tests.unit.cli.site import Site
 
 

@@ -13,7 +13,7 @@ from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.limits.standing import KINDS, ListStandings
 from spritz.model.limits.usage import RAW
 from spritz.scheduling.view.fairshare import fair_shares
-from spritz.testing.builders import World, capacity
+from spritz_testing.builders import World, capacity
 
 TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 ASSOCIATIONS = (

@@ -9,7 +9,7 @@ from spritz.model.commands.cluster import CreatePartition, UpdateNode
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.partition import Partition
 from spritz.model.reports import NodeSilent
-from spritz.testing.builders import World, capacity
+from spritz_testing.builders import World, capacity
 from tests.unit.cli.site import Site
 
 HEADER = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST"

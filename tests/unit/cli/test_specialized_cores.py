@@ -8,7 +8,7 @@ from spritz.model.partition import Partition
 from spritz.model.queries.nodes import NodeView
 from spritz.presentation import partition_text
 from spritz.presentation.node_record import record_text
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 def test_what_is_kept_from_jobs_is_shown() -> None:

@@ -14,7 +14,7 @@ from spritz.model.events.job import JobPreempted
 from spritz.model.job_filter import JobTarget
 from spritz.notation.octets import plain
 from spritz.notation.times import format_time
-from spritz.testing.builders import ALICE, BOB
+from spritz_testing.builders import ALICE, BOB
 from tests.unit.cli.site import Site
 
 HEADER = "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)"

@@ -13,7 +13,7 @@ from spritz.controller.forked import ForkRefused
 from spritz.model.cluster import SYSTEM
 from spritz.model.rejection import Rejection
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import ALICE, BOB
+from spritz_testing.builders import ALICE, BOB
 
 
 def test_a_user_leaves_places_to_others_and_a_refused_fork_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from spritz.controller.diagnostics import Counting
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobAccrued
 from spritz.model.events.step import StepOpened
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 #: shown by those who count requests and cycles
 COUNTED = {"AuditRPCs", "Protocol", "Backfill"}

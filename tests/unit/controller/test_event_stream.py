@@ -33,9 +33,9 @@ from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import ChangeBatch, WatchChanges
 from spritz.runtime import tasks
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import World
 from spritz.wire.envelope import encode, encode_request
 from spritz.wire.versions import hello
+from spritz_testing.builders import World
 from tests.unit.client.conversation import LOG, abstract_name
 from tests.unit.controller.heard import Heard
 

@@ -7,7 +7,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.queries.job_records import Jobs
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 def test_each_job_is_exempt_for_as_long_as_its_qos_says() -> None:

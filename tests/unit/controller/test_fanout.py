@@ -25,8 +25,8 @@ from spritz.model.topology import Switch, Topology
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
-from spritz.testing.builders import World
 from spritz.wire.envelope import failure
+from spritz_testing.builders import World
 
 SECONDS = 100.0
 

@@ -43,7 +43,7 @@ from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import capacity, job_spec, node_share
+from spritz_testing.builders import capacity, job_spec, node_share
 
 SETTINGS = ClusterSettings(crontabs=True, scheduler_parameters=(("hetjob_share_nodes", ""),))
 

@@ -26,7 +26,7 @@ from spritz.model.job import Dependency, Job, JobSpec
 from spritz.model.job_filter import JobTarget
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.testing.builders import World, capacity
+from spritz_testing.builders import World, capacity
 from tests.unit.controller.heard import Heard
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from spritz.model.job import Job
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState
-from spritz.testing.builders import World, node_share
+from spritz_testing.builders import World, node_share
 
 _STATES = (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETED)
 

@@ -44,8 +44,8 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.tls import Machine
-from spritz.testing.builders import ALICE, World, job_spec, node_share
 from spritz.wire.envelope import Failure
+from spritz_testing.builders import ALICE, World, job_spec, node_share
 
 SECONDS = 100.0
 

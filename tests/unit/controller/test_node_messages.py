@@ -11,7 +11,7 @@ from spritz.controller.node_messages import NodeMessages
 from spritz.core.effects import TerminateJobOn
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.launch import TerminateJob
-from spritz.testing.builders import World, only
+from spritz_testing.builders import World, only
 
 
 @pytest.mark.parametrize("requeue", [False, True])

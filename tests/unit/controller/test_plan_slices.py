@@ -9,7 +9,7 @@ from spritz.controller.plan_slices import slices
 from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
-from spritz.testing.builders import World, node_share
+from spritz_testing.builders import World, node_share
 
 
 @pytest.fixture(autouse=True)

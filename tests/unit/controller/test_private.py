@@ -17,7 +17,7 @@ from spritz.model.limits.standing import ListStandings
 from spritz.scheduling.explain.context import PRIVATE, PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.plan import cycle
-from spritz.testing.builders import ALICE, BOB, ROOT, World
+from spritz_testing.builders import ALICE, BOB, ROOT, World
 from tests.unit.scheduling.site import Site, node, spec
 
 

@@ -15,7 +15,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.job import JobsPurged
 from spritz.model.queries.jobs import AwaitEnd
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 from tests.unit.controller.heard import Heard
 
 

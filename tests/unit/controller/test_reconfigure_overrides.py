@@ -15,7 +15,7 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.power import PowerPolicy
 from spritz.model.states import PartitionState
-from spritz.testing.builders import capacity
+from spritz_testing.builders import capacity
 
 DEBUG = Partition(name="debug", nodes=("n1", "n2"), nodes_text="ALL", default=True, max_time_minutes=60)
 NEW = Partition(name="new", nodes=("n1",), nodes_text="n1", default=True)

@@ -11,7 +11,7 @@ import pytest
 from spritz.controller import shares
 from spritz.controller.shares import Shares
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 from tests.unit.controller.heard import Heard
 
 POLICY = Policy(

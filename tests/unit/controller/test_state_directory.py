@@ -18,7 +18,7 @@ from spritz.controller.state_directory import UNKNOWN_IDS, open_state
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.codec import encode_events
 from spritz.runtime.log import get_logger
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 def start(directory: Path, *, ignore_errors: bool) -> Any:

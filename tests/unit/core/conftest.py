@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from spritz.model.limits.records import Association, ChangePolicy, Policy, Polic
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
-from spritz.testing.builders import ALICE, BOB, World, capacity, expect, task_mask
+from spritz_testing.builders import ALICE, BOB, World, capacity, expect, task_mask
 
 ROOT_ACCOUNT = Association(id=1, cluster="cluster", account="root", qos="normal")
 CHEM = Association(id=2, cluster="cluster", account="chem", parent="root")

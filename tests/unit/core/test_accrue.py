@@ -15,7 +15,7 @@ from spritz.model.commands.job import HoldJob, ReleaseJob, UpdateJob
 from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.priority import PriorityPolicy
-from spritz.testing.builders import ALICE, BOB, World, capacity
+from spritz_testing.builders import ALICE, BOB, World, capacity
 
 ROOT = Association(id=1, cluster="cluster", account="root", qos="normal,fast")
 CHEM = Association(id=2, cluster="cluster", account="chem", parent="root")

@@ -13,7 +13,7 @@ from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, ne
 from spritz.model.commands.cluster import Configure
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 TWO_SOCKETS = Hardware(NodeCapacity(cpus=8, sockets=2, cores_per_socket=4))
 THREADS = Hardware(NodeCapacity(cpus=8, sockets=1, cores_per_socket=4, threads_per_core=2))

@@ -15,7 +15,7 @@ from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.testing.builders import World, node_share, only, replayed
+from spritz_testing.builders import World, node_share, only, replayed
 
 NAMES = ("nps1", "nps2")
 POLICY = FeaturePolicy(names=NAMES, exclusive=(NAMES,), boot_seconds=100)

@@ -18,7 +18,7 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
-from spritz.testing.builders import ALICE, World, capacity, kinds, only
+from spritz_testing.builders import ALICE, World, capacity, kinds, only
 
 Make = Callable[..., World]
 

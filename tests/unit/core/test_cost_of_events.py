@@ -17,7 +17,7 @@ from spritz.model.commands.job import HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.job_filter import JobTarget
 from spritz.model.power import PowerPolicy
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 Command = tuple[str, Callable[[], object]]
 

@@ -16,7 +16,7 @@ from spritz.model.job_tres import requested
 from spritz.model.limits.records import Qos
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
-from spritz.testing.builders import ROOT, World, capacity
+from spritz_testing.builders import ROOT, World, capacity
 
 NAMES = ("n1", "n2", "n3")
 PARTITIONS = (

@@ -15,7 +15,7 @@ from spritz.model.job import CronEntry
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, BOB, World, job_spec
+from spritz_testing.builders import ALICE, BOB, World, job_spec
 
 MakeWorld = Callable[..., World]
 

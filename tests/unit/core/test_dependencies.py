@@ -16,7 +16,7 @@ from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 def depending(world: World, kind: str, job_id: int, task_id: int | None = None, **fields: Any) -> int:

@@ -16,7 +16,7 @@ from spritz.model.power import PowerPolicy
 from spritz.model.reports import AdmitNode, Introduced
 from spritz.model.resources import Allocation, NodeCapacity
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.testing.builders import ALICE, ROOT, World, capacity, expect, node_share, only, replayed
+from spritz_testing.builders import ALICE, ROOT, World, capacity, expect, node_share, only, replayed
 
 SETTINGS = ClusterSettings(
     max_node_count=6, node_sets=(NodeSet(name="fast", feature="ib"),), power=PowerPolicy(reboots=True)

@@ -18,7 +18,7 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, BOB, World, capacity, node_share, replayed
+from spritz_testing.builders import ALICE, BOB, World, capacity, node_share, replayed
 
 
 def world(**settings: Any) -> World:

@@ -9,7 +9,7 @@ import pytest
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.states import NodeFlag
-from spritz.testing.builders import ALICE, BOB, World
+from spritz_testing.builders import ALICE, BOB, World
 
 SETTINGS = ClusterSettings(drain_failing_nodes=4)
 

@@ -9,7 +9,7 @@ from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.federation import AskLock, ReportSibling, ReturnLock, SiblingAnswer, SiblingPlaced
 from spritz.model.limits.records import FederationMember, Policy, SetPolicy
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, World, expect, job_spec
+from spritz_testing.builders import ALICE, World, expect, job_spec
 
 ANSWER_SECONDS = 30
 

@@ -30,7 +30,7 @@ from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, World, expect, only
+from spritz_testing.builders import ALICE, World, expect, only
 
 PENDING, RUNNING, CANCELLED = JobState.PENDING, JobState.RUNNING, JobState.CANCELLED
 

@@ -21,7 +21,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reports import StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobFlag, JobState
-from spritz.testing.builders import ALICE, BOB, World, kinds, node_share, only
+from spritz_testing.builders import ALICE, BOB, World, kinds, node_share, only
 
 
 def test_a_noop_job_takes_three_events_after_its_submission(world: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spritz.model import layout
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import Allocation
-from spritz.testing.builders import node_share
+from spritz_testing.builders import node_share
 
 capacities = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 

@@ -11,7 +11,7 @@ from spritz.model.job import JobSpec, Sharing
 from spritz.model.mcs import BadLabel, kept_by, label_of
 from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
-from spritz.testing.builders import World, node_share
+from spritz_testing.builders import World, node_share
 
 ANN: dict[str, Any] = {"user": "ann", "account": "physics"}
 

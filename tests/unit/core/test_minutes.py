@@ -21,7 +21,7 @@ from spritz.model.priority import PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
-from spritz.testing.builders import World, capacity, expect
+from spritz_testing.builders import World, capacity, expect
 
 ROOT = Association(id=1, cluster="cluster", account="root", qos="normal")
 CHEM = Association(id=2, cluster="cluster", account="chem", parent="root")

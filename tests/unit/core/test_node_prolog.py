@@ -15,7 +15,7 @@ from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reports import NodePrologEnded, PrologEnded, StepFinished, TaskEnd
 from spritz.model.states import JobFlag, JobState
-from spritz.testing.builders import World, kinds, only
+from spritz_testing.builders import World, kinds, only
 
 Make = Callable[..., World]
 

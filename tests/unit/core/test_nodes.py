@@ -19,7 +19,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
-from spritz.testing.builders import ALICE, ROOT, World, capacity, kinds, only
+from spritz_testing.builders import ALICE, ROOT, World, capacity, kinds, only
 
 Make = Callable[..., World]
 

@@ -16,7 +16,7 @@ from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.job_filter import JobTarget
 from spritz.model.power import PowerPolicy
-from spritz.testing.builders import ALICE, ROOT, World
+from spritz_testing.builders import ALICE, ROOT, World
 
 SETTINGS = ClusterSettings(power=PowerPolicy(reboots=True))
 WITH_PROLOG = ClusterSettings(prolog_flags=("Alloc",))

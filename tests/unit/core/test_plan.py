@@ -16,7 +16,7 @@ from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, GresAllocation, GresCapacity, NodeAllocation
 from spritz.model.states import JobState, PartitionState
-from spritz.testing.builders import ALICE, BOB, World, capacity, expect, kinds, node_share
+from spritz_testing.builders import ALICE, BOB, World, capacity, expect, kinds, node_share
 
 Make = Callable[..., World]
 

@@ -21,7 +21,7 @@ from spritz.model.power import PowerPolicy
 from spritz.model.reports import NodeLost, NodeSilent, PowerProgramStarted, PrologEnded
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from spritz.testing.builders import World, node_share, only
+from spritz_testing.builders import World, node_share, only
 
 Make = Callable[..., World]
 

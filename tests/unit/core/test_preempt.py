@@ -20,7 +20,7 @@ from spritz.model.plan import Plan, PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
-from spritz.testing.builders import World, node_share, only
+from spritz_testing.builders import World, node_share, only
 
 MakeWorld = Callable[..., World]
 NAMES = ("n1", "n2")

@@ -14,7 +14,7 @@ from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
-from spritz.testing.builders import ALICE, World, capacity
+from spritz_testing.builders import ALICE, World, capacity
 
 ASSOCIATIONS = (
     Association(id=1, cluster="cluster", account="root", qos="normal,free"),

@@ -25,7 +25,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reservation import DAY, Reservation
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, World
+from spritz_testing.builders import ALICE, World
 
 MakeWorld = Callable[..., World]
 

@@ -8,7 +8,7 @@ from spritz.model.federation import federated_number
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import Registered
 from spritz.model.states import JobState
-from spritz.testing.builders import World, expect
+from spritz_testing.builders import World, expect
 
 
 def test_no_number_is_given_that_a_node_has_seen(world: World) -> None:

@@ -29,7 +29,7 @@ from spritz.model.job import Hold
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.change import change_between
 from spritz.model.limits.records import Association, ChangePolicy, Policy, SetPolicy
-from spritz.testing.builders import ALICE, BOB, World
+from spritz_testing.builders import ALICE, BOB, World
 
 MakeWorld = Callable[..., World]
 

@@ -14,7 +14,7 @@ from spritz.model.job_filter import JobTarget
 from spritz.model.reasons import Reason
 from spritz.model.reports import NodeTrouble, PrologEnded
 from spritz.model.states import JobFlag, JobState
-from spritz.testing.builders import World, kinds, only
+from spritz_testing.builders import World, kinds, only
 
 Make = Callable[..., World]
 

@@ -13,7 +13,7 @@ from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded
 from spritz.model.job_filter import JobTarget
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, World
+from spritz_testing.builders import ALICE, World
 
 
 def running_step(world: World, **fields: Any) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.step import CreateStep
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, World
+from spritz_testing.builders import ALICE, World
 
 
 @pytest.fixture

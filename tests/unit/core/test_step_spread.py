@@ -16,7 +16,7 @@ from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, World
+from spritz_testing.builders import ALICE, World
 
 
 @pytest.mark.parametrize(

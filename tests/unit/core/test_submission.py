@@ -21,7 +21,7 @@ from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
 from spritz.model.states import PartitionState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, expect, job_spec
+from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, expect, job_spec
 
 Make = Callable[..., World]
 

@@ -17,7 +17,7 @@ from spritz.model.events import ALL_EVENTS
 from spritz.model.queries.daemons import Ping
 from spritz.model.reports import NodeLost, NodeTrouble
 from spritz.scheduling.view.events.handlers import HANDLERS
-from spritz.testing.builders import ALICE, World
+from spritz_testing.builders import ALICE, World
 
 #: structs in the commands' modules that are replies or parts of commands
 PARTS = {

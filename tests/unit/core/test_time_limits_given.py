@@ -12,7 +12,7 @@ from spritz.model.commands.job import UpdateJob
 from spritz.model.ids import INFINITE
 from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy
-from spritz.testing.builders import World, capacity
+from spritz_testing.builders import World, capacity
 
 
 def world(qos: dict[str, Any], above: dict[str, Any], account: dict[str, Any], user: dict[str, Any]) -> World:

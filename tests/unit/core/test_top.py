@@ -14,7 +14,7 @@ from spritz.model.commands.job import HoldJob, TopJob
 from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.rejection import Rejection
-from spritz.testing.builders import ALICE, BOB, World
+from spritz_testing.builders import ALICE, BOB, World
 
 MakeWorld = Callable[..., World]
 MULTIFACTOR = ClusterSettings(priority_multifactor=True, scheduler_parameters=(("enable_user_top", ""),))

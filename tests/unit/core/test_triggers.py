@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.triggers import ClearTriggers, FireTriggers, Pull, PullTriggers, SetTrigger
-from spritz.testing.builders import ALICE, BOB, World
+from spritz_testing.builders import ALICE, BOB, World
 
 
 def trigger(*events: str, **fields: object) -> SetTrigger:

@@ -17,7 +17,7 @@ from spritz.model.job import Dependency, Hold, JobSpec
 from spritz.model.job_filter import JobTarget
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, expect, kinds, task_mask
+from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, expect, kinds, task_mask
 
 
 def update(job_id: int, tasks: str = "", **changes: Any) -> UpdateJob:

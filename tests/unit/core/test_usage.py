@@ -19,7 +19,7 @@ from spritz.model.limits.records import AdoptUsage, Association, Policy, Qos, Re
 from spritz.model.limits.usage import RAW, WALL, Decay, Usage, billable
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityPolicy
-from spritz.testing.builders import ALICE, World, capacity
+from spritz_testing.builders import ALICE, World, capacity
 
 HOUR = 3600.0
 TREE = (

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import spritz
+import spritz_testing
 
-ROOT = Path(spritz.__file__).parent
+#: the product, and what its tests stand on
+ROOTS = Path(spritz.__file__).parent, Path(spritz_testing.__file__).parent
 
 #: Packages so small that their modules' own docstrings are map enough.
 _FEW = 5
@@ -31,25 +33,27 @@ def docstring_of(package: Path) -> str:
     return ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
 
 
-PACKAGES = sorted(
-    path.parent.relative_to(ROOT).as_posix()
-    for path in ROOT.rglob("__init__.py")
-    if path.parent.name != "versions" and path.parent != ROOT and len(modules_of(path.parent)) > _FEW
-)
+PACKAGES = {
+    path.parent.relative_to(root.parent).as_posix(): path.parent
+    for root in ROOTS
+    for path in sorted(root.rglob("__init__.py"))
+    if path.parent.name != "versions" and path.parent not in ROOTS and len(modules_of(path.parent)) > _FEW
+}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_module_is_on_the_map(name: str) -> None:
-    text = docstring_of(ROOT / name)
+    package = PACKAGES[name]
+    text = docstring_of(package)
     if any(words in text.lower() for words in _ALIKE):
         return
-    missing = {module for module in modules_of(ROOT / name) if not re.search(rf"\b{module}\b", text)}
+    missing = {module for module in modules_of(package) if not re.search(rf"\b{module}\b", text)}
     assert not missing, f"{name}/__init__.py does not say what these are"
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_the_map_names_modules_that_exist(name: str) -> None:
-    package = ROOT / name
+    package = PACKAGES[name]
     text = docstring_of(package).partition("Map\n---\n")[2].partition("\n\n")[0]
     leading = {word for line in text.splitlines() if (found := _LEADING.match(line)) for word in found[0].split("`")}
     named = {word.rstrip("/") for word in leading if word.strip(", ")}

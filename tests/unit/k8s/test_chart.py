@@ -15,7 +15,7 @@ import yaml
 from tools import chart
 
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 
 PROFILES = sorted((chart.CHART / "profiles").iterdir())
 

@@ -12,8 +12,8 @@ import pytest
 
 from spritz.k8s.api import Api, Retries
 from spritz.k8s.election import Election, NotLeader
-from spritz.testing.kubernetes.access import ADMIN
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.access import ADMIN
+from spritz_testing.kubernetes.server import KubeServer
 
 PATH = "apis/coordination.k8s.io/v1/namespaces/default/leases/l"
 

@@ -10,7 +10,7 @@ import msgspec
 from spritz.k8s.api import Api
 from spritz.k8s.groups import ALONE, Groups
 from spritz.k8s.pods import maker_of
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 from tests.unit.k8s.test_pods import pod
 
 Json = dict[str, Any]

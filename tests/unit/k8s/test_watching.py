@@ -15,7 +15,7 @@ from lightkube.resources.core_v1 import ConfigMap, Pod
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.watching import Change, ChangeKind, Patience, Reflector
 from spritz.k8s.workqueue import Backoff, WorkQueue
-from spritz.testing.kubernetes.server import KubeServer
+from spritz_testing.kubernetes.server import KubeServer
 
 
 def play(scene: Callable[[KubeServer, Api], Awaitable[None]]) -> None:

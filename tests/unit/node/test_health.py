@@ -7,7 +7,7 @@ import pytest
 from spritz.model.job import Job
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node.health import pauses, state_of, wants_check
-from spritz.testing.builders import capacity, job_spec
+from spritz_testing.builders import capacity, job_spec
 
 
 @pytest.mark.parametrize(

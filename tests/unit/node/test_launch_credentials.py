@@ -13,8 +13,8 @@ from spritz.model.job import Job
 from spritz.model.launch import LaunchProlog, SignedLaunch
 from spritz.node.credentials import Launches
 from spritz.runtime.authority import Signer
-from spritz.testing.builders import job_spec
 from spritz.wire.credential import BadCredential, LaunchCredential, derive, digest_of, launch_content
+from spritz_testing.builders import job_spec
 
 KEY = b"k" * 64
 NOW = 1_800_000_000.0

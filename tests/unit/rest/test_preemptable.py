@@ -15,7 +15,7 @@ from spritz.presentation.json.documents import VERSIONS
 from spritz.presentation.json.documents import operations as operations_of
 from spritz.presentation.json.shape import Shapes
 from spritz.rest.records import JobWriter
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 
 def shown(job: Job, exempt_seconds: int | None) -> float:

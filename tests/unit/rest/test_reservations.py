@@ -10,7 +10,7 @@ import pytest
 
 from spritz.model.commands.reservation import CreateReservation
 from spritz.rest.operations.reservations import request_of
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 DAY = 86_400.0
 

@@ -11,7 +11,7 @@ from spritz.model.resources import GresCapacity, GresRequest
 from spritz.scheduling.plan.feasible import check_request
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import resolve
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
 from tests.unit.scheduling.test_explain import told as explanation
 

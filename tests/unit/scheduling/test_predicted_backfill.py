@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spritz.core.machine import Machine
 from spritz.model.predict import likeness_of
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 if TYPE_CHECKING:

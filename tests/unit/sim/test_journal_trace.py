@@ -13,7 +13,7 @@ from spritz.model.events.codec import encode_events
 from spritz.model.stored import FORMAT
 from spritz.sim.trace.read import read_trace
 from spritz.sim.trace.workload import TraceError
-from spritz.testing.builders import World
+from spritz_testing.builders import World
 
 if TYPE_CHECKING:
     from pathlib import Path

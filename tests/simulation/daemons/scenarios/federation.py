@@ -23,18 +23,18 @@ from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Rec
 from spritz.model.limits.records import Federation as Named
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
-from spritz.sim.daemons import seam
-from spritz.sim.daemons import site as site  # its seam has disks
-from spritz.sim.daemons.accounting import Accounting
-from spritz.sim.daemons.accounting.client import Command
-from spritz.sim.daemons.controllers import slurmctld
-from spritz.sim.daemons.disk import Disk
-from spritz.sim.daemons.history import Began, Ended, History
-from spritz.sim.daemons.machine import StoryLogger
-from spritz.sim.daemons.network import Network
-from spritz.sim.daemons.nodes import machine_of, slurmd
-from spritz.sim.daemons.units import Unit
-from spritz.sim.daemons.world import EPOCH, Process, World
+from spritz_testing.daemons import seam
+from spritz_testing.daemons import site as site  # its seam has disks
+from spritz_testing.daemons.accounting import Accounting
+from spritz_testing.daemons.accounting.client import Command
+from spritz_testing.daemons.controllers import slurmctld
+from spritz_testing.daemons.disk import Disk
+from spritz_testing.daemons.history import Began, Ended, History
+from spritz_testing.daemons.machine import StoryLogger
+from spritz_testing.daemons.network import Network
+from spritz_testing.daemons.nodes import machine_of, slurmd
+from spritz_testing.daemons.units import Unit
+from spritz_testing.daemons.world import EPOCH, Process, World
 
 NAMES = "east", "north", "west"
 

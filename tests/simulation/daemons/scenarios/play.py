@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from spritz.sim.daemons import faults
-from spritz.sim.daemons.history import Began, Ended, Operation, Reading
-from spritz.sim.daemons.plan import Action, Plan, Scale
-from spritz.sim.daemons.run import Result, run
-from spritz.sim.daemons.workload import NewJob, script_of
+from spritz_testing.daemons import faults
+from spritz_testing.daemons.history import Began, Ended, Operation, Reading
+from spritz_testing.daemons.plan import Action, Plan, Scale
+from spritz_testing.daemons.run import Result, run
+from spritz_testing.daemons.workload import NewJob, script_of
 from tests.simulation.daemons.apart import apart
 
 

@@ -15,12 +15,12 @@ from spritz.model.job_filter import JobFilter
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
-from spritz.sim.daemons.command import Command, Data
-from spritz.sim.daemons.history import Outcome, Reading
-from spritz.sim.daemons.plan import Action, Scale
-from spritz.sim.daemons.run import Result
-from spritz.sim.daemons.users import KINDS
-from spritz.sim.daemons.wanted import Wanted
+from spritz_testing.daemons.command import Command, Data
+from spritz_testing.daemons.history import Outcome, Reading
+from spritz_testing.daemons.plan import Action, Scale
+from spritz_testing.daemons.run import Result
+from spritz_testing.daemons.users import KINDS
+from spritz_testing.daemons.wanted import Wanted
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.scenarios.play import carry_out, judged
 

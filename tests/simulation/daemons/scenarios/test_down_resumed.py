@@ -6,7 +6,7 @@ They must not begin before these are gone: a CPU has one owner.
 
 from __future__ import annotations
 
-from spritz.sim.daemons.plan import Scale
+from spritz_testing.daemons.plan import Scale
 from tests.simulation.daemons.scenarios.play import ask, began, ended, fault, ids, play, submission
 
 

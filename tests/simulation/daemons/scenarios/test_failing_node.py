@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.daemons.plan import Action, Scale
-from spritz.sim.daemons.run import Result
+from spritz_testing.daemons.plan import Action, Scale
+from spritz_testing.daemons.run import Result
 from tests.simulation.daemons.scenarios.play import ask, began, ended, fault, play, readings, submission
 
 JOBS = 40

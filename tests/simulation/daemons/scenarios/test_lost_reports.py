@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from spritz.sim.daemons.plan import Action, Scale
+from spritz_testing.daemons.plan import Action, Scale
 from tests.simulation.daemons.scenarios.play import ask, ended, fault, ids, play, readings, submission
 
 JOBS = 30

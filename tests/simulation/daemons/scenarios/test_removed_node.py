@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from spritz.sim.daemons.history import Operation, Outcome
-from spritz.sim.daemons.plan import Action, Scale
-from spritz.sim.daemons.run import Result
+from spritz_testing.daemons.history import Operation, Outcome
+from spritz_testing.daemons.plan import Action, Scale
+from spritz_testing.daemons.run import Result
 from tests.simulation.daemons.scenarios.play import ask, entries, fault, readings
 from tests.simulation.daemons.scenarios.pods import play_pods
 

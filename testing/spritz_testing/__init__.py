@@ -1,0 +1,9 @@
+"""What tests of Spritz stand on, as a distribution of its own (`pip install ./testing`).
+
+`builders`    a small cluster around a `Machine`, driven by hand; `history`: accounting's events by the thousand
+`transcript`  conversations with the core as text files, with `--bless`; `rendering` writes what came
+`kubernetes`  a Kubernetes API, with which the operator can be tried: `python -m spritz_testing.kubernetes`
+`daemons`     the real daemons under faults on virtual time: `python -m spritz_testing.daemons`
+"""
+
+__version__ = "0.2.0.dev0"
