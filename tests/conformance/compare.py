@@ -91,7 +91,7 @@ def _session(case: Case, binaries: Path, conf: Path, *, real: bool, said: list[s
         directory = Path(name)
         directory.chmod(0o777)
         values = {**known_values(conf), "cwd": name}
-        place = Place(binaries, conf, directory, values, slow_to_free_nodes=real, hints=not real)
+        place = Place(binaries, conf, directory, values, hints=not real)
         prepare(case, place)
         values = dict(values)
         try:

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="golden-") as name:
             directory = Path(name)
             directory.chmod(0o777)
-            place = Place(binaries, conf, directory, {**known, "cwd": name}, slow_to_free_nodes=True)
+            place = Place(binaries, conf, directory, {**known, "cwd": name})
             began = time.monotonic()
             record_case(case, place)
             case.slow = time.monotonic() - began > SLOW_SECONDS

@@ -101,7 +101,7 @@ def check(case: Case, cluster: Cluster, directory: Path, request: pytest.Fixture
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     known = {**known_values(cluster.conf), "cwd": str(directory)}
     real = "slurm-22.05" in cluster.has
-    place = Place(cluster.binaries, cluster.conf, directory, known, slow_to_free_nodes=real, hints=not real)
+    place = Place(cluster.binaries, cluster.conf, directory, known, hints=not real)
     play(case, place)
 
 

@@ -88,8 +88,6 @@ class Place:
     conf: Path
     directory: Path
     known: dict[str, str]
-    #: Slurm's nodes stay busy for a moment after a job; a command that comes meanwhile says that its job is queued.
-    slow_to_free_nodes: bool = False
     #: Whether a command that fails may add what would help: `sbatch: there is no partition gpux`, after Slurm's line.
     hints: bool = False
 
@@ -270,7 +268,8 @@ def run(step: Expected, place: Place, values: dict[str, str], seconds: float) ->
         out, err = child.communicate()
         raise Mismatch(f"$ {command}\ndid not end within {seconds:g} s; it had printed\n{out!r}\n{err!r}") from late
     errors = _text(err)
-    if place.slow_to_free_nodes and not any("queued and waiting" in line for line in step.stderr):
+    # Nodes stay busy for a moment after a job; a command that comes meanwhile says that its job is queued.
+    if not any("queued and waiting" in line for line in step.stderr):
         errors = [line for line in errors if not _QUEUED.fullmatch(line)]
     if place.hints and child.returncode and any(": error: " in line for line in errors):
         errors = [line for line in errors if not _HINT.match(line) or _is_expected(step, line, values)]

@@ -147,7 +147,7 @@ def test_a_failing_prolog_drains_its_node_and_the_job_queues_again_held(
         until(lambda: lines(output) == [f"slurmd: error: {cause}"], "the job's output has the cause")
         srun(cluster, "update", "nodename=n1", "state=resume", command="scontrol")
         step = srun(cluster, "-Q", "-N2", "-n2", "hostname")  # it may have to wait for n1, where the job is cleared
-        assert step.returncode == 1
+        assert step.returncode in (1, 143)  # if its task on n2 had begun, and was ended
         named = f"srun: error: Task launch for StepId={number + 1}.0 failed on node n1: {cause}"
         assert [named, f"srun: error: Application launch failed: {cause}"] == step.stderr.splitlines()[:2]
 

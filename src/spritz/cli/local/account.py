@@ -22,20 +22,19 @@ ATTEMPTS = 5
 
 
 def give_account(conf: str, user: str, controller: Connection, deadline: float) -> None:
-    """Create an account named after the user, with an association for the user, unless the user already has one.
+    """Create an account named after the user, with an association for the user, unless the user already has one, as
+    root has.
 
     Returns when the controller knows the association, or at `deadline` (seconds of time.monotonic). Raises ClientError.
     """
     config = locate_database(conf)
-    if config.kind != "slurmdbd" or user == "root":
+    if config.kind != "slurmdbd":
         return
     address = config.addresses[0]
     with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as database:
-        for _ in range(ATTEMPTS):
+        for _ in range(ATTEMPTS if user != "root" else 0):
             edit = account_edit(database.call(GetBook(), Book), config.cluster_name, user)
-            if edit is None:
-                return
-            if not database.call(edit, BookEdited).stale:
+            if edit is None or not database.call(edit, BookEdited).stale:
                 break
     asked = ListFairShares(users=(user,))
     while not any(row.user == user for row in controller.call(asked, FairShares).rows):
