@@ -20,9 +20,9 @@ from tests.conformance.databases import server
 from tests.e2e.cluster import until
 from tests.e2e.controllers import HOSTS, Controllers
 
-from spritz.controller.journal import Group, Journal
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Group, Journal
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.journal.sqlite import SqliteJournal
 
 #: Groups of one measurement, and bytes of a group of one submission.
 GROUPS, GROUP_BYTES = 2000, 1500

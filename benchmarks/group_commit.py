@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import Committer, CommitThread, InlineCommitter
-from spritz.controller.journal import Group, JournalError
-from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.controller.loop import SingleWriter
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Group, JournalError
+from spritz.controller.journal.sqlite import SqliteJournal
+from spritz.controller.writer.commit import Committer, CommitThread, InlineCommitter
+from spritz.controller.writer.loop import SingleWriter
 from spritz.model.commands.job import SubmitJob
 from spritz.runtime import tasks
 from spritz.runtime.clock import SystemClock

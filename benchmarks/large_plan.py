@@ -17,13 +17,13 @@ from asyncio.events import Handle
 from types import SimpleNamespace
 from typing import Any
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import CommitThread
 from spritz.controller.diagnostics import Counting
-from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import SingleWriter
-from spritz.controller.scheduler import SchedulerDriver
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.sqlite import SqliteJournal
+from spritz.controller.scheduler.driver import SchedulerDriver
+from spritz.controller.writer.commit import CommitThread
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from spritz.controller.pacing import QUICK_SECONDS
-from spritz.controller.recovery import GC_THRESHOLDS
-from spritz.controller.scheduler import QUICK_PLACEMENTS
+from spritz.controller.journal.recovery import GC_THRESHOLDS
+from spritz.controller.scheduler.driver import QUICK_PLACEMENTS
+from spritz.controller.scheduler.pacing import QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobQueued, JobsNoted, JobStarted

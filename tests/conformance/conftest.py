@@ -19,10 +19,10 @@ import pytest
 
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.controller.journal import Journal
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Journal
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.journal.sqlite import SqliteJournal
 from tests.databases import put_tables
 
 from . import databases

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from spritz.controller import journal_postgresql
-from spritz.controller.journal import (
+from spritz.controller.journal import postgresql as journal_postgresql
+from spritz.controller.journal.contract import (
     BlobDamaged,
     Group,
     Image,
@@ -21,9 +21,9 @@ from spritz.controller.journal import (
     JournalNewer,
     content_key,
 )
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.postgresql import PostgresJournal, Store, set_aside
+from spritz.controller.journal.sqlite import SqliteJournal
 
 from .conftest import Open
 from .journal_databases import JournalDatabases

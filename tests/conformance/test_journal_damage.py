@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller import journal_sqlite
-from spritz.controller.journal import Group, Image, JournalCorrupt, JournalFailed, JournalNewer, content_key
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal import sqlite as journal_sqlite
+from spritz.controller.journal.contract import Group, Image, JournalCorrupt, JournalFailed, JournalNewer, content_key
+from spritz.controller.journal.sqlite import SqliteJournal
 
 
 def filled(directory: Path, groups: int = 20) -> None:
@@ -126,8 +126,8 @@ def test_a_full_disk_fails_the_append_and_keeps_what_was_there(tmp_path: Path) -
     """The limit on file sizes stands for the end of the disk: it needs no privileges, and fails the same call."""
     script = f"""
 import resource
-from spritz.controller.journal import Group, JournalFailed
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Group, JournalFailed
+from spritz.controller.journal.sqlite import SqliteJournal
 journal = SqliteJournal({str(tmp_path)!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 number = 0

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller import journal_log, journal_sqlite
-from spritz.controller.journal import Group, Image, JournalBusy, JournalCorrupt, content_key
-from spritz.controller.journal_mark import MarkFile, read_mark
-from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
+from spritz.controller.journal import log as journal_log
+from spritz.controller.journal import sqlite as journal_sqlite
+from spritz.controller.journal.contract import Group, Image, JournalBusy, JournalCorrupt, content_key
+from spritz.controller.journal.mark import MarkFile, read_mark
+from spritz.controller.journal.sqlite import SqliteJournal, SqliteReading
 
 GROUPS = 24
 FRAME_BYTES = 24 + 4096

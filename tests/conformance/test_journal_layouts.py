@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from spritz.controller.journal import Group, JournalFenced, JournalNewer
-from spritz.controller.journal_postgresql import PostgresJournal
+from spritz.controller.journal.contract import Group, JournalFenced, JournalNewer
+from spritz.controller.journal.postgresql import PostgresJournal
 from tests.conformance.databases import Server, reason, server
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(reason("postgresql")), reason=reason("postgresql"))]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller.journal import Group
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Group
+from spritz.controller.journal.sqlite import SqliteJournal
 
 
 def fill(journal: SqliteJournal, first: int, count: int) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from spritz.controller import blobs as blobs_module
-from spritz.controller.blobs import BlobCollector, BlobStore
-from spritz.controller.journal import Group, Journal
-from spritz.controller.loop import SingleWriter
-from spritz.controller.recovery import recover
+from spritz.controller.journal import blobs as blobs_module
+from spritz.controller.journal.blobs import BlobCollector, BlobStore
+from spritz.controller.journal.contract import Group, Journal
+from spritz.controller.journal.recovery import recover
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Outcome
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.crontab import UpdateCrontab

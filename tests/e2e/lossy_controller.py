@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from spritz.controller import journal_postgresql
+from spritz.controller.journal import postgresql as journal_postgresql
 from spritz.controller.main import entry
 
 _AT, _LOST = Path(os.environ["SPRITZ_LOSS"] + ".at"), Path(os.environ["SPRITZ_LOSS"] + ".lost")

@@ -23,7 +23,7 @@ import pytest
 from msgspec import msgpack
 
 from spritz.client.errors import ClientError, ConnectionLost, RemoteError
-from spritz.controller.journal import Group
+from spritz.controller.journal.contract import Group
 from spritz.controller.main import main
 from spritz.model.commands.cluster import UpdatePartition
 from spritz.model.commands.job import Done, JobSubmitted

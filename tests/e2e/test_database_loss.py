@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import ClientError
-from spritz.controller.journal import JournalFailed
-from spritz.controller.journal_postgresql import Store
+from spritz.controller.journal.contract import JournalFailed
+from spritz.controller.journal.postgresql import Store
 from spritz.model.commands.job import JobSubmitted
 from tests.conformance.databases import Server, reason, server
 from tests.databases import put_tables

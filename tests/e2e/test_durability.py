@@ -20,10 +20,10 @@ import pytest
 from spritz.client.aio import connect
 from spritz.client.channel import Channel
 from spritz.client.errors import ClientError
-from spritz.controller.events import decode_group
-from spritz.controller.images import EVENTS_BETWEEN
-from spritz.controller.journal import content_key
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import content_key
+from spritz.controller.journal.events import decode_group
+from spritz.controller.journal.images import EVENTS_BETWEEN
+from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.events.job import JobQueued, JobStarted
 from spritz.model.job import JobSpec

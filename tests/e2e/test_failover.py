@@ -16,7 +16,7 @@ import pytest
 
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import connect_address, submit_key
-from spritz.controller.journal_postgresql import Store
+from spritz.controller.journal.postgresql import Store
 from spritz.model.commands.job import JobSubmitted
 from tests.conformance.databases import Server, reason, server
 from tests.e2e.cluster import BIN, until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import ClientError, RemoteError
-from spritz.controller.loop import RESERVED_IDS
+from spritz.controller.writer.loop import RESERVED_IDS
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done, JobSubmitted
 from spritz.model.states import JobState

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller.nodes import IDS_LOST
+from spritz.controller.nodes.links import IDS_LOST
 from spritz.model.commands.job import Done, ReleaseJob
 from spritz.model.job_filter import JobTarget
 from tests.conformance.databases import Server, program, reason, server

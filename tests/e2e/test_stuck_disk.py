@@ -24,7 +24,8 @@ from tests.e2e.test_controller import eventually
 #: slurmctld on a disk whose reads hang while the file exists, and without a cache of scripts.
 PROGRAM = """
 import os, time
-from spritz.controller import blobs, journal_sqlite
+from spritz.controller.journal import blobs
+from spritz.controller.journal import sqlite as journal_sqlite
 from spritz.controller.api import jobs
 blobs.CACHE_BYTES_MAX, jobs.READ_SECONDS = 0, 0.5
 

@@ -19,8 +19,8 @@ from spritz.accounting import archive
 from spritz.accounting import schema as tables
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.controller.recovery import recover
+from spritz.controller.journal.recovery import recover
+from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.core.image import Image
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine

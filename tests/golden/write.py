@@ -30,8 +30,8 @@ from typing import Any
 
 from spritz.accounting.purge import PERIODS, PurgeRules, purge
 from spritz.accounting.schema import REVISION
-from spritz.controller.journal import Group, Image
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Group, Image
+from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.core.machine import Machine
 from spritz.model import stored
 from spritz.model.events.codec import encode_events

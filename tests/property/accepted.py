@@ -25,7 +25,7 @@ from tests.unit.scheduling.site import Site, gpus, node
 
 from spritz.controller.api.rows import row_of
 from spritz.controller.metrics.jobs import JobTotals, Tally
-from spritz.controller.node_messages import NodeMessages
+from spritz.controller.nodes.messages import NodeMessages
 from spritz.core import het
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.update import PENDING as UPDATABLE

@@ -18,11 +18,11 @@ from msgspec import Struct
 from tests.fuzz.guard import guard
 from tests.property.accepted import NODES, SETTINGS, Life, live, records
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import SingleWriter
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.writer.commit import InlineCommitter
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.decision import DecisionContext, Fault
 from spritz.core.machine import Machine, Outcome
 from spritz.core.undo import Undo

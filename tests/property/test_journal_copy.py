@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.controller.journal import Group, Image, JournalError, JournalFailed
-from spritz.controller.journal_copy import JournalCopy
-from spritz.controller.recovery import Recovered, recover
+from spritz.controller.journal.contract import Group, Image, JournalError, JournalFailed
+from spritz.controller.journal.copy import JournalCopy
+from spritz.controller.journal.recovery import Recovered, recover
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.events import Event

@@ -1,7 +1,7 @@
 """When passes run, under random events, durations and clocks.
 
-`Shell` does what `controller.scheduler` does with the answers, on a clock of its own, and checks each of them against
-rules that are stated here without the policy's state.
+`Shell` does what `controller.scheduler.driver` does with the answers, on a clock of its own, and checks each of them
+against rules that are stated here without the policy's state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spritz.controller.pacing import (
+from spritz.controller.scheduler.pacing import (
     FULL_PAUSE_SECONDS,
     NEVER,
     PAUSE_SECONDS_MAX,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 from tests.unit.scheduling.site import Site, node, spec
 
-from spritz.controller import plan_slices
-from spritz.controller.plan_slices import slices
+from spritz.controller.scheduler import slices as plan_slices
+from spritz.controller.scheduler.slices import slices
 from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import CancelJobs, Done

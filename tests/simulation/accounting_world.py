@@ -28,9 +28,9 @@ from spritz.accounting.store import Store
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.controller import outbox as outboxes
-from spritz.controller.journal import Group
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_reader import JournalReader
+from spritz.controller.journal.contract import Group
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.reader import JournalReader
 from spritz.core.machine import Machine
 from spritz.model.events.codec import encode_events
 from spritz.runtime.clock import SystemClock

@@ -25,7 +25,7 @@ from spritz.client.errors import ClientError
 from spritz.client.locate import database_socket_name
 from spritz.client.sync import Connection, connect_address
 from spritz.controller import outbox as outboxes
-from spritz.controller.events import decode_group
+from spritz.controller.journal.events import decode_group
 from spritz.model.accounting import ClusterRegistered, EventGroup, EventsStored, RegisterCluster, StoreEvents
 from spritz.model.events import job as jobs
 from spritz_testing.history import History, in_groups

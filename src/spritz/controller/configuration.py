@@ -28,7 +28,7 @@ from spritz.runtime.directory import gid_of
 from spritz.runtime.privilege import UnknownUser, User, lookup_user
 
 if TYPE_CHECKING:
-    from spritz.controller.scheduling_log import SchedulingLog
+    from spritz.controller.scheduler.log import SchedulingLog
 
 
 #: Seconds of the lease if SlurmctldTimeout is not set, and its minimum.

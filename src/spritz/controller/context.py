@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
     from spritz.client.tokens import TokenRequests
     from spritz.controller.api.identity import Identity
-    from spritz.controller.blobs import BlobCollector, BlobStore
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
-    from spritz.controller.forecasts import Forecasts
-    from spritz.controller.journal import Journal
-    from spritz.controller.journal_reader import JournalReader
-    from spritz.controller.loop import SingleWriter
-    from spritz.controller.machines import Machines
-    from spritz.controller.nodes import NodeLinks
+    from spritz.controller.journal.blobs import BlobCollector, BlobStore
+    from spritz.controller.journal.contract import Journal
+    from spritz.controller.journal.reader import JournalReader
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.rate_limits import RateLimits
-    from spritz.controller.scheduling_log import SchedulingLog
-    from spritz.controller.shares import Shares
-    from spritz.controller.usage_from_accounting import RecordedUsage
+    from spritz.controller.scheduler.forecasts import Forecasts
+    from spritz.controller.scheduler.log import SchedulingLog
+    from spritz.controller.scheduler.shares import Shares
+    from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
+    from spritz.controller.writer.loop import SingleWriter
     from spritz.core.effects import Effect
     from spritz.core.machine import Outcome
     from spritz.core.state import State

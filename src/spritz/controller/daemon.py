@@ -18,46 +18,46 @@ from typing import TYPE_CHECKING
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.client.tokens import TokenRequests, token_keys
-from spritz.controller.agreement import record
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
-from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.clock_changes import watch_clock
-from spritz.controller.commit import CommitThread
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.forked import FORKS
-from spritz.controller.images import ImageKeeper
 from spritz.controller.jobcomp.listener import begin_job_completion
-from spritz.controller.journal import Journal, JournalCorrupt, JournalError, JournalNewer
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.journal_reader import JournalReader
-from spritz.controller.lease import LeaseKeeper
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import SingleWriter
-from spritz.controller.mail import Mailer
+from spritz.controller.journal.blobs import BlobCollector, BlobStore
+from spritz.controller.journal.contract import Journal, JournalCorrupt, JournalError, JournalNewer
+from spritz.controller.journal.images import ImageKeeper
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.journal.reader import JournalReader
+from spritz.controller.journal.recovery import Recovered
+from spritz.controller.journal.state_directory import open_state
+from spritz.controller.lead.agreement import record
+from spritz.controller.lead.lease import LeaseKeeper
+from spritz.controller.lead.standby import Standby
 from spritz.controller.metrics.begin import begin_http
-from spritz.controller.node_messages import NodeMessages
-from spritz.controller.nodes import NodeLinks
+from spritz.controller.nodes.links import NodeLinks
+from spritz.controller.nodes.messages import NodeMessages
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.plugins.submit import begin_plugins, renew_plugins
-from spritz.controller.power_programs import PowerPrograms
+from spritz.controller.programs.mail import Mailer
+from spritz.controller.programs.power import PowerPrograms
+from spritz.controller.programs.reservations import ReservationPrograms
+from spritz.controller.programs.site import SitePrograms
+from spritz.controller.programs.triggers import TriggerWatch
 from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.reconfigure_overrides import with_partitions, with_power
-from spritz.controller.recovery import Recovered
-from spritz.controller.reservation_programs import ReservationPrograms
-from spritz.controller.scheduler import SchedulerDriver
-from spritz.controller.scheduling_log import SchedulingLog
-from spritz.controller.shares import Shares
-from spritz.controller.site_programs import SitePrograms
-from spritz.controller.standby import Standby
-from spritz.controller.state_directory import open_state
-from spritz.controller.timers import ClockTimers, DeadlineTimer
-from spritz.controller.triggers import TriggerWatch
-from spritz.controller.usage_from_accounting import RecordedUsage
+from spritz.controller.scheduler.driver import SchedulerDriver
+from spritz.controller.scheduler.log import SchedulingLog
+from spritz.controller.scheduler.shares import Shares
+from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
+from spritz.controller.writer.commit import CommitThread
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import SingleWriter
+from spritz.controller.writer.timers import ClockTimers, DeadlineTimer
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
 from spritz.runtime import garbage_collection
@@ -192,7 +192,7 @@ class _Daemon:
         if self._standing_by:
             context.own_index = self._configuration.own_host(self._options.host)[0]
         if self._membership is not None:
-            from spritz.controller.machines import Machines
+            from spritz.controller.nodes.machines import Machines
 
             context.machines = Machines(context, self._membership)
         async with Supervisor(self._contained_failure, end_seconds=END_SECONDS) as tasks:

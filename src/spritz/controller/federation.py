@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.handling import DEFERRED
 from spritz.controller.api.submit import Submissions, environment_of
-from spritz.controller.listeners import Loss
+from spritz.controller.writer.listeners import Loss
 from spritz.core.siblings import HELD, owed, peers, taken
 from spritz.model.cluster import SYSTEM
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged

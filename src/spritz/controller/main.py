@@ -112,7 +112,7 @@ def _confirm_clear(options: Options, configuration: Configuration) -> None:
         return
     kept = str(configuration.state_directory)
     if configuration.journal_url:
-        from spritz.controller.journal_postgresql import shown
+        from spritz.controller.journal.postgresql import shown
 
         kept = shown(configuration.journal_url)
     lost = (

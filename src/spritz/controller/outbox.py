@@ -22,9 +22,9 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.leader import DATABASE_SECONDS, watch_leader
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
-from spritz.controller.events import decode_group
 from spritz.controller.federation import Federation
-from spritz.controller.listeners import Loss
+from spritz.controller.journal.events import decode_group
+from spritz.controller.writer.listeners import Loss
 from spritz.model import stored
 from spritz.model.accounting import (
     ClusterRegistered,

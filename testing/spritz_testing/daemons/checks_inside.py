@@ -17,12 +17,12 @@ from zlib import crc32
 from spritz.controller import daemon
 from spritz.controller.api import table
 from spritz.controller.api.deferred import DeferredRequests
-from spritz.controller.events import decode_group
-from spritz.controller.journal import JournalCorrupt, JournalError
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.journal_sqlite import SqliteReading
-from spritz.controller.lease import LeaseKeeper
-from spritz.controller.recovery import machine_of
+from spritz.controller.journal.contract import JournalCorrupt, JournalError
+from spritz.controller.journal.events import decode_group
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.journal.recovery import machine_of
+from spritz.controller.journal.sqlite import SqliteReading
+from spritz.controller.lead.lease import LeaseKeeper
 from spritz.core.decide import replenish
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.controller.api.cluster import ClusterQueries
-    from spritz.controller.commit import CommitThread
     from spritz.controller.context import Context
-    from spritz.controller.journal import Group, Image
-    from spritz.controller.loop import Reply
-    from spritz.controller.recovery import Reading, Recovered
+    from spritz.controller.journal.contract import Group, Image
+    from spritz.controller.journal.recovery import Reading, Recovered
+    from spritz.controller.writer.commit import CommitThread
+    from spritz.controller.writer.loop import Reply
     from spritz.core.machine import Outcome
     from spritz.core.state import State
     from spritz.model.cluster import Caller

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller import standby
-from spritz.controller.journal import JournalError
-from spritz.controller.journal_copy import JournalCopy
-from spritz.controller.recovery import machine_of
+from spritz.controller.journal.contract import JournalError
+from spritz.controller.journal.copy import JournalCopy
+from spritz.controller.journal.recovery import machine_of
+from spritz.controller.lead import standby
 from spritz.core.machine import Machine
 from spritz_testing.daemons import checks_inside, threads
 from spritz_testing.daemons.standby import Stored
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import ModuleType
 
-    from spritz.controller.journal import Group, Image
-    from spritz.controller.journal_copy import CopiedJournal, CopiedStore
-    from spritz.controller.recovery import Recovered
+    from spritz.controller.journal.contract import Group, Image
+    from spritz.controller.journal.copy import CopiedJournal, CopiedStore
+    from spritz.controller.journal.recovery import Recovered
     from spritz.model.cluster import ClusterSettings
     from spritz_testing.daemons.database import Database
     from spritz_testing.daemons.world import Process, World

@@ -1,6 +1,6 @@
 """What a run has touched: kinds of messages that were received, and `await`s at which a process was killed.
 
-Both are counted in `World.counts`, as "message slurmctld SubmitJob" and "await controller/loop.py:120"; and
+Both are counted in `World.counts`, as "message slurmctld SubmitJob" and "await controller/writer/loop.py:120"; and
 "accepts slurmctld SubmitJob" says that a daemon's table has this kind.
 """
 
@@ -120,7 +120,7 @@ _packages: dict[CodeType, str] = {}
 
 
 def _place(code: CodeType, line: int) -> str:
-    """ "controller/loop.py:120", or "" for code of other packages."""
+    """ "controller/writer/loop.py:120", or "" for code of other packages."""
     name = _packages.get(code)
     if name is None:
         path = Path(code.co_filename)

@@ -12,7 +12,10 @@ from pathlib import Path, PosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller import configuration, images, journal_mark, journal_sqlite, state_directory
+from spritz.controller import configuration
+from spritz.controller.journal import images, state_directory
+from spritz.controller.journal import mark as journal_mark
+from spritz.controller.journal import sqlite as journal_sqlite
 from spritz.runtime import disk as runtime_disk
 from spritz_testing.daemons.disk import Disk, Name, disk_here
 

@@ -4,7 +4,7 @@ A flipped bit must be noticed: the next start reads the state whole all the same
 refused with JournalCorrupt and says which events are lost. Then an operator starts slurmctld once with `-i`, or puts
 back a copy of StateSaveLocation, and the history is told which acknowledged work may be gone.
 
-Source: slurmctld(8) -i; `controller.state_directory` for what `-i` keeps.
+Source: slurmctld(8) -i; `controller.journal.state_directory` for what `-i` keeps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from spritz.controller.journal import JournalCorrupt
+from spritz.controller.journal.contract import JournalCorrupt
 from spritz_testing.daemons.history import Injected
 
 if TYPE_CHECKING:

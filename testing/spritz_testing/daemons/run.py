@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.client import server
-from spritz.controller import nodes, triggers
+from spritz.controller.nodes import links as nodes
+from spritz.controller.programs import triggers
 from spritz.model import reports
 from spritz.node import daemon as node_daemon
 from spritz_testing.daemons import coverage, faults, injectors, seam, small_limits

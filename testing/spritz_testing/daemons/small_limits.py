@@ -12,8 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import channel
-from spritz.controller import blobs, images, journal_postgresql, journal_reader, scheduler
 from spritz.controller.api import deferred, jobs, row_cache
+from spritz.controller.journal import blobs, images
+from spritz.controller.journal import postgresql as journal_postgresql
+from spritz.controller.journal import reader as journal_reader
+from spritz.controller.scheduler import driver as scheduler
 from spritz.core import timers
 from spritz.node import pool
 

@@ -10,8 +10,10 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import leader
-from spritz.controller import configuration, journal_postgresql, lease, standby
-from spritz.controller.journal import Group, Image
+from spritz.controller import configuration
+from spritz.controller.journal import postgresql as journal_postgresql
+from spritz.controller.journal.contract import Group, Image
+from spritz.controller.lead import lease, standby
 from spritz_testing.daemons import seam, threads
 from spritz_testing.daemons.database import Database, FakePsycopg, installed
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from spritz.controller import journal_postgresql
+from spritz.controller.journal import postgresql as journal_postgresql
 from spritz_testing.daemons.database import Database, FakePsycopg, Signal, installed
 
 

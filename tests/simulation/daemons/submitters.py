@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from spritz.client.aio import connect
 from spritz.client.errors import ClientError, RemoteError
-from spritz.controller.journal import content_key
+from spritz.controller.journal.contract import content_key
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spritz.controller.journal import Group, Image
+from spritz.controller.journal.contract import Group, Image
 from spritz.core.timers import Deadlines
 from spritz_testing.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
 from spritz_testing.daemons.world import EPOCH, Process, World

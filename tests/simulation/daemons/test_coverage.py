@@ -98,7 +98,7 @@ def test_processes_are_killed_at_many_await_points(counts: dict[str, int]) -> No
 def test_await_points_are_found() -> None:
     """The places at which a process is killed are lines of the code that was read."""
     points = coverage.await_points()
-    path = "controller/loop.py"
+    path = "controller/writer/loop.py"
     first, last = points[path][0]
-    assert coverage.awaits_hit({f"await {path}:{first}": 1, "await controller/loop.py:1": 1})[0] == 1
+    assert coverage.awaits_hit({f"await {path}:{first}": 1, "await controller/writer/loop.py:1": 1})[0] == 1
     assert first <= last

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from spritz.controller import journal_postgresql
-from spritz.controller.journal import (
+from spritz.controller.journal import postgresql as journal_postgresql
+from spritz.controller.journal.contract import (
     Group,
     Image,
     JournalBusy,
@@ -23,7 +23,7 @@ from spritz.controller.journal import (
     JournalLost,
     content_key,
 )
-from spritz.controller.journal_postgresql import PostgresJournal, Store
+from spritz.controller.journal.postgresql import PostgresJournal, Store
 from spritz_testing.daemons.database import Chances, Database, FakePsycopg, Loss, installed
 from spritz_testing.daemons.database import errors as psycopg_errors
 from spritz_testing.daemons.database.errors import UnknownStatement

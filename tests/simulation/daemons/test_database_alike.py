@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from spritz.controller import journal_postgresql
-from spritz.controller.journal import Group, Image, JournalError, content_key
-from spritz.controller.journal_postgresql import Lease, PostgresJournal, Store, set_aside
+from spritz.controller.journal import postgresql as journal_postgresql
+from spritz.controller.journal.contract import Group, Image, JournalError, content_key
+from spritz.controller.journal.postgresql import Lease, PostgresJournal, Store, set_aside
 from spritz_testing.daemons.database import Database, FakePsycopg, installed
 from tests.conformance import databases
 

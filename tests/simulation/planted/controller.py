@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.planted.entry import Edit, Planted
 
-_NODES = "controller/nodes.py"
+_NODES = "controller/nodes/links.py"
 _DEFERRED = "controller/api/deferred.py"
 _PENDING = "core/pending.py"
 _REGISTRATION = "core/decide/registration.py"
@@ -241,7 +241,7 @@ FAULTS = (
                 "\n",
             ),
             Edit(
-                "controller/timers.py",
+                "controller/writer/timers.py",
                 '            context.writer.count_failure("tick")\n            self._retry(deadline)\n',
                 '            context.writer.count_failure("tick")\n            self.arm()\n',
             ),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.simulation.planted.entry import Edit, Planted
 
-_LOOP = "controller/loop.py"
-_BLOBS = "controller/blobs.py"
-_IMAGES = "controller/images.py"
-_COPY = "controller/journal_copy.py"
-_POSTGRESQL = "controller/journal_postgresql.py"
+_LOOP = "controller/writer/loop.py"
+_BLOBS = "controller/journal/blobs.py"
+_IMAGES = "controller/journal/images.py"
+_COPY = "controller/journal/copy.py"
+_POSTGRESQL = "controller/journal/postgresql.py"
 _IMAGE = "core/image.py"
 
 FAULTS = (
@@ -137,7 +137,7 @@ FAULTS = (
         name="replay_repeats_half_a_group",
         rule=4,
         kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
-        file="controller/recovery.py",
+        file="controller/journal/recovery.py",
         old="            if number > at:\n                try:\n",
         new="            if group.last > at:\n                try:\n",
         why="Where an image ends in the middle of a group, a restart applies the group's first events twice.",
@@ -216,7 +216,7 @@ FAULTS = (
         name="standby_ignores_heartbeats",
         rule=4,
         needs=("standby",),
-        file="controller/standby.py",
+        file="controller/lead/standby.py",
         old="if self._seen != (lease.term, lease.beat):",
         new="if self._seen is None or self._seen[0] != lease.term:",
         why="A standby takes the lease of a leader that renews it: for up to a heartbeat two controllers answer and"
@@ -226,12 +226,12 @@ FAULTS = (
         name="lost_lease_not_noticed",
         rule=4,
         needs=("standby",),
-        file="controller/lease.py",
+        file="controller/lead/lease.py",
         old="if monotonic() - told_at >= self._seconds:",
         new="if monotonic() - told_at >= 100 * self._seconds:",
         also=(
             Edit(
-                "controller/lease.py",
+                "controller/lead/lease.py",
                 "if (self._silent + 1.5) * self._pause > self._seconds:",
                 "if (self._silent + 1.5) * self._pause > 100 * self._seconds:",
             ),

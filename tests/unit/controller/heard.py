@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spritz.controller.listeners import Loss
+from spritz.controller.writer.listeners import Loss
 from spritz.model.events import Event
 
 

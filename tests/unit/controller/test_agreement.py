@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from spritz.client.membership import Membership
-from spritz.controller.agreement import Agreement, agreement_of, decoded, record
 from spritz.controller.configuration import read_configuration
-from spritz.controller.journal import JournalFailed
+from spritz.controller.journal.contract import JournalFailed
+from spritz.controller.lead.agreement import Agreement, agreement_of, decoded, record
 
 CONF = """\
 ClusterName=c

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from spritz.controller import blobs as module
 from spritz.controller.api import submit
 from spritz.controller.api.submit import Submissions
-from spritz.controller.blobs import BlobCollector, BlobStore
-from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import BlobDamaged, Group, JournalCorrupt, content_key
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.controller.loop import SingleWriter
+from spritz.controller.journal import blobs as module
+from spritz.controller.journal.blobs import BlobCollector, BlobStore
+from spritz.controller.journal.contract import BlobDamaged, Group, JournalCorrupt, content_key
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.sqlite import SqliteJournal
+from spritz.controller.writer.commit import InlineCommitter
+from spritz.controller.writer.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from spritz.controller.commit import CommitThread
-from spritz.controller.journal import JournalError, JournalFailed
+from spritz.controller.journal.contract import JournalError, JournalFailed
+from spritz.controller.writer.commit import CommitThread
 
 SECONDS = 100.0
 

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from spritz.controller import estimates
 from spritz.controller.context import Context
-from spritz.controller.estimates import KEPT_SECONDS, Estimates
-from spritz.controller.forecasts import Forecasts
 from spritz.controller.forked import Child, ForkRefused
+from spritz.controller.scheduler import estimates
+from spritz.controller.scheduler.estimates import KEPT_SECONDS, Estimates
+from spritz.controller.scheduler.forecasts import Forecasts
 from spritz.runtime.log import get_logger
 from spritz.scheduling.forecast import full_cycle
 from tests.unit.scheduling.play import Play, depends

@@ -24,9 +24,9 @@ from spritz.client.server import Server
 from spritz.client.turns import Turns
 from spritz.controller.api import events as events_module
 from spritz.controller.api.events import BATCH_MAX, REPLAYS_MAX, EventStream
-from spritz.controller.journal import Group
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_reader import JournalReader
+from spritz.controller.journal.contract import Group
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.reader import JournalReader
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.events.codec import encode_events
 from spritz.model.queries.daemons import Ping, Pong

@@ -13,9 +13,9 @@ import pytest
 from msgspec import Struct
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
-from spritz.controller import fanout
-from spritz.controller.node_messages import NodeMessages
-from spritz.controller.nodes import NodeLinks
+from spritz.controller.nodes import fanout
+from spritz.controller.nodes.links import NodeLinks
+from spritz.controller.nodes.messages import NodeMessages
 from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, NotifyOn, SignalOn, TerminateStepOn
 from spritz.model.branches import all_nodes
 from spritz.model.cluster import ClusterSettings

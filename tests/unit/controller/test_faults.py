@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import CommitThread, InlineCommitter
-from spritz.controller.journal import Journal
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.controller.loop import SingleWriter
-from spritz.controller.recovery import recover
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Journal
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.recovery import recover
+from spritz.controller.journal.sqlite import SqliteJournal
+from spritz.controller.writer.commit import CommitThread, InlineCommitter
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.decide import DECISIONS, due, ending, plan, reports, reservation
 from spritz.core.decide import start as start_module
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn

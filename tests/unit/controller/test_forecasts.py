@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.controller.api.will_run import estimate
 from spritz.controller.context import Context
-from spritz.controller.forecasts import Forecasts
+from spritz.controller.scheduler.forecasts import Forecasts
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import SubmitJob
 from spritz.model.priority import PriorityInputs, PriorityPolicy

@@ -17,8 +17,8 @@ import pytest
 
 from spritz.controller import forked
 from spritz.controller.forked import Child, ForkRefused, Forks, wait_for_go
-from spritz.controller.images import ImageKeeper
-from spritz.controller.journal import Image
+from spritz.controller.journal.contract import Image
+from spritz.controller.journal.images import ImageKeeper
 from spritz.runtime.log import get_logger
 
 

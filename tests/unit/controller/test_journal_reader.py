@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.journal import Group, JournalCorrupt, content_key
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.journal_reader import JournalReader
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Group, JournalCorrupt, content_key
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.reader import JournalReader
+from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.runtime.worker import WorkerTimeout
 
 
@@ -78,7 +78,7 @@ def test_what_is_in_memory_is_given_while_the_disk_is_stuck_and_the_rest_when_it
 def test_a_read_that_hangs_does_not_keep_the_journal_from_closing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spritz.controller.journal_sqlite._CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr("spritz.controller.journal.sqlite._CLOSE_SECONDS", 0.01)
     journal = SqliteJournal(tmp_path)
     with journal._reading:  # as a thread that is stuck in a read holds it
         journal.close()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from spritz.controller.journal import JournalError, JournalFailed, JournalFenced, JournalLost
-from spritz.controller.lease import LeaseKeeper
+from spritz.controller.journal.contract import JournalError, JournalFailed, JournalFenced, JournalLost
+from spritz.controller.lead.lease import LeaseKeeper
 from spritz.runtime import tasks
 
 if TYPE_CHECKING:
-    from spritz.controller.journal_postgresql import PostgresJournal
+    from spritz.controller.journal.postgresql import PostgresJournal
 
 
 class Beating:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spritz.controller.listeners import REBUILD_SECONDS, Listeners, Loss
+from spritz.controller.writer.listeners import REBUILD_SECONDS, Listeners, Loss
 from spritz.model.events import Event
 from spritz.model.events.job import JobsPurged
 from spritz.runtime.clock import SystemClock

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 from msgspec import Struct
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import CommitThread, InlineCommitter
-from spritz.controller.events import decode_group
-from spritz.controller.journal import Group, JournalError, JournalFailed
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import Reply, SingleWriter
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Group, JournalError, JournalFailed
+from spritz.controller.journal.events import decode_group
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.writer.commit import CommitThread, InlineCommitter
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import Reply, SingleWriter
 from spritz.core.decision import Torn
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller

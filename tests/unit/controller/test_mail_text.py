@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from spritz.controller.job_facts import job_facts
-from spritz.controller.mail_text import end_kind, environment, recipient, subject
+from spritz.controller.programs.job_facts import job_facts
+from spritz.controller.programs.mail_text import end_kind, environment, recipient, subject
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.controller.mail import Mailer
+from spritz.controller.programs.mail import Mailer
 from spritz.model.events.job import JobEnded, JobRequeued, JobStarted
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import Allocation

@@ -20,13 +20,13 @@ import pytest
 from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, RemoteError
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import CommitThread
-from spritz.controller.journal import Group
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.loop import SingleWriter
-from spritz.controller.node_messages import NodeMessages
-from spritz.controller.nodes import NodeLinks
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Group
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.nodes.links import NodeLinks
+from spritz.controller.nodes.messages import NodeMessages
+from spritz.controller.writer.commit import CommitThread
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import ApplyPlan, Tick, UpdateNode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spritz.controller.node_messages import NodeMessages
+from spritz.controller.nodes.messages import NodeMessages
 from spritz.core.effects import TerminateJobOn
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.launch import TerminateJob

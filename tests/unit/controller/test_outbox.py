@@ -7,7 +7,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.outbox import Outbox
 from spritz.core.machine import Machine
 from spritz.runtime.clock import SystemClock

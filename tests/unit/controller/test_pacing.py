@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from spritz.controller import pacing
-from spritz.controller.pacing import (
+from spritz.controller.scheduler import pacing
+from spritz.controller.scheduler.pacing import (
     BURST_GAP_SECONDS,
     FULL_PAUSE_SECONDS,
     INLINE_SECONDS,

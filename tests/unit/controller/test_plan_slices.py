@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.controller import plan_slices
-from spritz.controller.plan_slices import slices
+from spritz.controller.scheduler import slices as plan_slices
+from spritz.controller.scheduler.slices import slices
 from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation

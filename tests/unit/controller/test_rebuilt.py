@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.controller.api.events import EventStream
-from spritz.controller.reservation_programs import ReservationPrograms
-from spritz.controller.site_programs import SitePrograms
+from spritz.controller.programs.reservations import ReservationPrograms
+from spritz.controller.programs.site import SitePrograms
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.job import JobsPurged

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import Group, Image, JournalCorrupt, JournalNewer
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import SingleWriter
-from spritz.controller.recovery import best_image, recover, replay_readable
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.contract import Group, Image, JournalCorrupt, JournalNewer
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.journal.recovery import best_image, recover, replay_readable
+from spritz.controller.writer.commit import InlineCommitter
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure

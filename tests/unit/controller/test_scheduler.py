@@ -13,17 +13,17 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.controller import plan_slices
-from spritz.controller import scheduler as scheduler_module
-from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import InlineCommitter
 from spritz.controller.context import Context
 from spritz.controller.diagnostics import Counting
 from spritz.controller.forked import ForkRefused
-from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.controller.listeners import Loss
-from spritz.controller.loop import SingleWriter
-from spritz.controller.scheduler import SchedulerDriver
+from spritz.controller.journal.blobs import BlobStore
+from spritz.controller.journal.memory import MemoryJournal, MemoryStore
+from spritz.controller.scheduler import driver as scheduler_module
+from spritz.controller.scheduler import slices as plan_slices
+from spritz.controller.scheduler.driver import SchedulerDriver
+from spritz.controller.writer.commit import InlineCommitter
+from spritz.controller.writer.listeners import Loss
+from spritz.controller.writer.loop import SingleWriter
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings

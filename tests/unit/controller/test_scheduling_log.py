@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spritz.controller.scheduling_log import SchedulingLog
+from spritz.controller.scheduler.log import SchedulingLog
 from spritz.model.errors import SpritzError
 from spritz.model.events import Event
 from spritz.model.events.job import JobAccrued, JobPreempted, JobsNoted, JobStarted, JobSuspended

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spritz.controller import shares
-from spritz.controller.shares import Shares
+from spritz.controller.scheduler import shares
+from spritz.controller.scheduler.shares import Shares
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz_testing.builders import World
 from tests.unit.controller.heard import Heard

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spritz.controller.shares import period_end, period_start
+from spritz.controller.scheduler.shares import period_end, period_start
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller import fanout
+from spritz.controller.nodes import fanout
 from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.controller.forecasts import Forecasts
+from spritz.controller.scheduler.forecasts import Forecasts
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.job import JobUpdated
 from spritz.model.plan import Plan, PlannedStart

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import msgpack
 
-from spritz.controller.journal import Group, Image
-from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.controller.journal.contract import Group, Image
+from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.model.events.codec import encode_events
 from spritz.model.stored import FORMAT
 from spritz.sim.trace.read import read_trace

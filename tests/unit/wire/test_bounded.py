@@ -8,8 +8,8 @@ import pytest
 from msgspec import Meta, Raw, Struct, inspect, msgpack
 from msgspec.structs import replace
 
-from spritz.controller.events import decode_group
-from spritz.controller.journal import Group
+from spritz.controller.journal.contract import Group
+from spritz.controller.journal.events import decode_group
 from spritz.model import bounds
 from spritz.model.commands.cluster import UpdateNode, UpdatePartition
 from spritz.model.commands.job import CancelJobs, SubmitJob, UpdateJob

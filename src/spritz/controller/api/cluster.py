@@ -15,10 +15,10 @@ from spritz import SLURM_VERSION, __version__
 from spritz.config.fixed import need_unchanged
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
-from spritz.controller.agreement import record
 from spritz.controller.configuration import Configuration, read_configuration
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.peers import Peers, need_administrator
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.lead.agreement import record
+from spritz.controller.lead.peers import Peers, need_administrator
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.controller.rate_limits import rate_rule
 from spritz.controller.reconfigure_overrides import apply_reconfig_flags

@@ -35,8 +35,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
-from spritz.controller.listeners import Loss
-from spritz.controller.node_messages import components_of
+from spritz.controller.nodes.messages import components_of
+from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.core.decide.steps import step_made_by
 from spritz.model.cluster import SYSTEM

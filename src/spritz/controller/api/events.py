@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from spritz.client.admission import Pool, Rank
 from spritz.client.turns import Places
 from spritz.controller.api.changes import Shaper, is_public
-from spritz.controller.events import plain
-from spritz.controller.listeners import Loss
+from spritz.controller.journal.events import plain
+from spritz.controller.writer.listeners import Loss
 from spritz.model.errors import SpritzError
 from spritz.model.queries.events import ChangeBatch, EventBatch, WatchChanges, WatchEvents
 from spritz.model.rejection import Rejection

@@ -17,7 +17,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
-from spritz.controller.blobs import USER_BYTES_MAX
+from spritz.controller.journal.blobs import USER_BYTES_MAX
 from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.spec import ENVIRONMENT_BYTES_MAX
 from spritz.core.decide.submit import known_submission

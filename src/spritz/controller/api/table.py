@@ -26,7 +26,7 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
-from spritz.controller.triggers import TriggerRequests
+from spritz.controller.programs.triggers import TriggerRequests
 from spritz.model import diagnostics, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.crontab import UpdateCrontab

@@ -17,7 +17,7 @@ from spritz.controller.jobcomp.kafka import Topic
 from spritz.controller.jobcomp.lua import NAME, LuaLog
 from spritz.controller.jobcomp.script import Script
 from spritz.controller.jobcomp.web import Poster, Server
-from spritz.controller.listeners import Loss
+from spritz.controller.writer.listeners import Loss
 from spritz.model.events import job as job_events
 from spritz.model.job import Job
 from spritz.model.resources import Allocation

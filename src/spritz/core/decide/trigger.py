@@ -1,4 +1,4 @@
-"""strigger: triggers are set, pulled, fired and cleared. `controller.triggers` watches for their events.
+"""strigger: triggers are set, pulled, fired and cleared. `controller.programs.triggers` watches for their events.
 
 Source: strigger(1); order of refusals and their words as 22.05 has them.
 """

@@ -4,7 +4,7 @@ May run while a controller runs: takes no lock and writes nothing. Reads the old
 event with the core's `apply`. Each finished run of a job is a row, so that a requeued job has several. Jobs that never
 ran, or still run, are left out and counted. Times count from the first submission.
 
-Source: `controller.journal_sqlite` (layout), `controller.events` and `core.image` (codecs).
+Source: `controller.journal.sqlite` (layout), `controller.journal.events` and `core.image` (codecs).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError
 
-from spritz.controller.events import decode_group
-from spritz.controller.journal import Group, JournalError, JournalNewer
-from spritz.controller.journal_sqlite import read_images
-from spritz.controller.recovery import machine_of
+from spritz.controller.journal.contract import Group, JournalError, JournalNewer
+from spritz.controller.journal.events import decode_group
+from spritz.controller.journal.recovery import machine_of
+from spritz.controller.journal.sqlite import read_images
 from spritz.core.machine import Machine
 from spritz.model.events.job import JobEnded
 from spritz.model.resources import mask_of

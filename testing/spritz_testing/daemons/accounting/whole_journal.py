@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller.journal_postgresql import PostgresJournal
-from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
+from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.journal.sqlite import SqliteJournal, SqliteReading
 from spritz_testing.daemons import threads
 from spritz_testing.daemons.standby import Stored
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spritz.controller.journal import Group
+    from spritz.controller.journal.contract import Group
     from spritz_testing.daemons.database import Database
     from spritz_testing.daemons.world import Host
 

@@ -11,7 +11,7 @@ node accepts its orders, so that is what is checked:
   one: it may have been on its way.
 
 Source: docs/architecture.md, "A node never starts the same (job, restart count, step) twice, and refuses a controller
-of an older term"; `controller.journal`, "opening takes a lock and raises `term` by one".
+of an older term"; `controller.journal.contract`, "opening takes a lock and raises `term` by one".
 """
 
 from __future__ import annotations

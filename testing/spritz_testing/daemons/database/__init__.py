@@ -1,7 +1,7 @@
 """PostgreSQL and its driver as the journal uses them, in memory, with faults.
 
 Stands for a server, the network to it, and psycopg, at the level of exactly the statements that
-`controller.journal_postgresql` executes. Each is known by its text: a statement that is not known raises
+`controller.journal.postgresql` executes. Each is known by its text: a statement that is not known raises
 `UnknownStatement`, so a changed one cannot pass with the meaning of the old one. Nothing here waits, draws or reads a
 clock except through a `Runtime`. The same suites run on it and on a real server (tests/conformance/test_journal.py,
 tests/simulation/daemons/test_database_alike.py).

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from spritz.controller import journal_postgresql
+from spritz.controller.journal import postgresql as journal_postgresql
 from spritz_testing.daemons.database import errors
 from spritz_testing.daemons.database.network import Line, Network
 from spritz_testing.daemons.database.runtime import Runtime

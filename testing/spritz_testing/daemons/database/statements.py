@@ -1,7 +1,7 @@
 """What each statement of the journal does.
 
 A statement is known by its text, written out here, with white space normalised; those that hold a schema's name, by a
-pattern. Texts are copies on purpose: if `controller.journal_postgresql` changes one, the journal meets
+pattern. Texts are copies on purpose: if `controller.journal.postgresql` changes one, the journal meets
 `UnknownStatement` until its meaning here was looked at.
 
 A function gets the parameters as the driver does. It checks and locks before it changes anything, in the order in which
