@@ -233,8 +233,8 @@ release: $(VENV)/.stamp
 	@test -n '$(VERSION)' || { echo 'make release VERSION=X.Y.Z'; exit 2; }
 	$(BIN)/python -m tests.golden.write --release $(VERSION)
 	$(BIN)/towncrier build --yes --version $(VERSION)
-	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/spritz_testing/__init__.py
+	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/src/spritz_testing/__init__.py
 
 clean:
-	rm -rf build dist src/*.egg-info testing/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist src/*.egg-info testing/src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src testing tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
