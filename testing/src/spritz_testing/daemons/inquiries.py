@@ -48,8 +48,12 @@ REQUESTS: dict[str, Callable[[], Struct]] = {
         )
     },
     "SetDebug": lambda: SetDebug(level="info"),
-    "MeasureSteps": lambda: MeasureSteps(job_id=1, step_id=0),
-    "NotifyJob": lambda: NotifyJob(target=JobTarget(1), message="hello"),
+}
+
+#: those about a job, by name
+OF_JOBS: dict[str, Callable[[int], Struct]] = {
+    "MeasureSteps": lambda job_id: MeasureSteps(job_id=job_id, step_id=0),
+    "NotifyJob": lambda job_id: NotifyJob(target=JobTarget(job_id), message="hello"),
 }
 
 #: Answers of a stream that are read before its reader leaves, and seconds that each may take.
@@ -62,19 +66,24 @@ _RARELY = 4
 
 def inquire(command: Command, data: Data) -> None:
     """Make the request of this name. Raises ClientError."""
-    request = REQUESTS[data["request"]]()
+    name = data["request"]
+    newest = max(command.world.job_ids, default=1)
+    request = OF_JOBS[name](newest) if name in OF_JOBS else REQUESTS[name]()
     with connect_controller(timeout=_ANSWER_SECONDS) as controller:
         controller.send(request)
         for _ in range(_ANSWERS_MAX):
             response = controller.receive(timeout=_ANSWER_SECONDS)
-            command.world.count(f"answered {data['request']}" if response.error is None else "refused inquiry")
+            command.world.count(f"answered {name}" if response.error is None else "refused inquiry")
             if not response.more:
                 break
 
 
 def draw(random: Random, scale: Scale) -> list[Action]:
-    """Some of them at any time; with `scale.every_kind` all, twice."""
-    names = list(REQUESTS) * 2 if scale.every_kind else [one for one in REQUESTS if random.randrange(_RARELY) == 0]
+    """Some of them at any time; with `scale.every_kind` all, twice, and those about a job often."""
+    kinds = [*REQUESTS, *OF_JOBS]
+    names = [*kinds, *kinds, *list(OF_JOBS) * 4]
+    if not scale.every_kind:
+        names = [one for one in kinds if random.randrange(_RARELY) == 0]
     ats = (round(random.uniform(1.0, scale.busy_seconds), 6) for _ in names)
     return [
         Action(at=at, kind="inquire", target="root", data={"request": name})
