@@ -126,6 +126,7 @@ def test_down_ends_a_daemon_that_systemd_is_about_to_restart(head: Systemd) -> N
     real = program.read_text()
     for unit in CLUSTER_UNITS:
         os.kill(head.pid(unit), signal.SIGKILL)
+    eventually(lambda: not _daemons(head.machine), "the daemons are gone")
     program.write_text(f'#!/bin/sh\necho "$@" >> {stopped}\n')
     try:
         assert "Not running" in head.command("down").stdout
