@@ -163,9 +163,10 @@ def _follow(context: DecisionContext) -> None:
     The order matters: the first two may record events, and `settle_siblings` tells other clusters of jobs as they are
     at the end.
     """
+    memory = context.state.memory
     for name, consequence in _CONSEQUENCES:
         context.subject = name
-        if not context.state.memory.ignores(name):
+        if not memory.set_aside or not memory.ignores(name):
             consequence(context)
 
 

@@ -398,10 +398,9 @@ class State:
     # -- deadlines
 
     def _set(self, deadlines: Deadlines[K], key: K, at: float) -> None:
-        before = deadlines.at(key)
+        before = deadlines.set(key, at)
         if before != at:
             self.undo.note(deadlines.set, key, before)
-            deadlines.set(key, at)
 
     def refresh_deadline(self, job: Job) -> None:
         """Compute the deadline of this job again."""
@@ -507,6 +506,15 @@ class State:
     def _count_powered(self, old: Node | None, new: Node | None) -> None:
         self.powered_count += new is not None and is_powered(new.state, new.flags)
         self.powered_count -= old is not None and is_powered(old.state, old.flags)
+
+    def take(self, job_id: int, share: NodeAllocation) -> None:
+        """The job holds this share of a node from now on."""
+        if share.gres:  # masks of devices keep their names when they are empty
+            self.change_use(share.node).take(job_id, share)
+            return
+        use = self.uses[share.node]
+        self.undo.note(use.give_back, job_id)
+        use.take(job_id, share)
 
     def change_use(self, name: str) -> NodeUse:
         """What is in use on the node, which is to be changed."""

@@ -56,14 +56,14 @@ class Deadlines(Generic[K]):
         self._times: dict[K, float] = {}
         self._heap: list[tuple[float, K]] = []
 
-    def set(self, job_id: K, at: float) -> None:
-        """Set the deadline of a job; NEVER removes it."""
+    def set(self, job_id: K, at: float) -> float:
+        """Set the deadline of a job; NEVER removes it. Returns what it was before."""
         times = self._times
         if at == NEVER:
-            times.pop(job_id, None)
-            return
-        if times.get(job_id) == at:
-            return
+            return times.pop(job_id, NEVER)
+        before = times.get(job_id, NEVER)
+        if before == at:
+            return at
         times[job_id] = at
         # The old entry stays in the heap and is skipped when it surfaces (`_times` no longer agrees): removing it would
         # cost O(n).
@@ -72,10 +72,7 @@ class Deadlines(Generic[K]):
             # Superseded entries stay in the heap until they surface; those of long limits would pile up for days.
             self._heap = [(time, number) for number, time in times.items()]
             heapify(self._heap)
-
-    def at(self, job_id: K) -> float:
-        """The deadline of a job; NEVER if it has none."""
-        return self._times.get(job_id, NEVER)
+        return before
 
     def all(self) -> dict[K, float]:
         """Every deadline (seconds since the epoch) by key; not a copy."""

@@ -39,17 +39,19 @@ class Jobs(dict[int, int]):
         return f"{{{', '.join(map(str, self))}}}"
 
 
+#: in a step: the key was not there
+_ABSENT: Any = object()
+
+
 class Undo:
     """The steps back to where the last decision ended (`forget`)."""
 
-    __slots__ = ("_disordered", "_place", "_steps")
+    __slots__ = ("_place", "_steps")
 
     def __init__(self) -> None:
         self._place = 0
-        #: sets to which a job was given back, by identity
-        self._disordered: dict[int, Jobs] = {}
-        # Any: arguments of a step's own.
-        self._steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        # (dict, key, value before) of most, (function, its arguments) of the others. Any: each has types of its own.
+        self._steps: list[tuple[Any, ...]] = []
 
     def note(self, step: Callable[..., object], *args: object) -> None:
         """What takes back a change that is to be made now."""
@@ -62,16 +64,23 @@ class Undo:
     def roll_back(self) -> None:
         """Take everything back."""
         steps, self._steps = self._steps, []
-        while steps:
-            step, args = steps.pop()
-            step(*args)
-        # Steps may be changes that note their own way back.
-        self._steps = []
-        disordered, self._disordered = self._disordered, {}
+        disordered: dict[int, Jobs] = {}
+        for step in reversed(steps):
+            if len(step) == 2:
+                step[0](*step[1])
+                continue
+            table, key, value = step
+            if value is _ABSENT:
+                table.pop(key, None)
+                continue
+            if key not in table and type(table) is Jobs:
+                disordered[id(table)] = table
+            table[key] = value
         for jobs in disordered.values():
             places = sorted(jobs.items(), key=itemgetter(1))
             jobs.clear()
             jobs.update(places)
+        self._steps.clear()  # steps may be changes that note their own way back
 
     def here(self) -> int:
         """The number of steps, for `drop_since`."""
@@ -85,18 +94,15 @@ class Undo:
 
     def put(self, table: dict[K, V], key: K, value: V) -> None:
         """Add or replace an entry."""
-        if key in table:
-            self._steps.append((table.__setitem__, (key, table[key])))
-        else:
-            self._steps.append((table.pop, (key, None)))
+        self._steps.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
     def drop(self, table: dict[K, V], key: K) -> V | None:
         """Remove an entry, if there is one, and return it."""
-        if key not in table:
+        value: V = table.pop(key, _ABSENT)
+        if value is _ABSENT:
             return None
-        value = table.pop(key)
-        self._steps.append((table.__setitem__, (key, value)))
+        self._steps.append((table, key, value))
         return value
 
     def drop_in_order(self, table: dict[K, V], key: K) -> V | None:
@@ -110,19 +116,15 @@ class Undo:
     def join(self, jobs: Jobs, job_id: int) -> None:
         """Add the job to a set, unless it is there."""
         if job_id not in jobs:
-            self._steps.append((jobs.pop, (job_id, None)))
+            self._steps.append((jobs, job_id, _ABSENT))
             self._place += 1
             jobs[job_id] = self._place
 
     def leave(self, jobs: Jobs, job_id: int) -> None:
         """Remove the job from a set, if it is there."""
-        place = jobs.pop(job_id, None)
-        if place is not None:
-            self._steps.append((self._rejoin, (jobs, job_id, place)))
-
-    def _rejoin(self, jobs: Jobs, job_id: int, place: int) -> None:
-        jobs[job_id] = place
-        self._disordered[id(jobs)] = jobs
+        place = jobs.pop(job_id, 0)
+        if place:
+            self._steps.append((jobs, job_id, place))
 
     def add(self, index: dict[K, Jobs], key: K, job_id: int) -> None:
         """Add the job to the key's set."""

@@ -209,7 +209,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, flags=job.flags | POWER_UP_NODE)
     state.put_job(job)
     for share in allocation.nodes:
-        state.change_use(share.node).take(job.id, share)
+        state.take(job.id, share)
         state.refresh_node_deadline(share.node)
     state.hold_idle_nodes(job)
     if job.has_script:
