@@ -33,6 +33,8 @@ def contents(value: Any, without: frozenset[str] = CACHES) -> Any:
     kind = type(value)
     if kind is Jobs:
         return list(value)
+    if kind is set:
+        return set(value)
     if kind is dict:
         return {key: contents(item) for key, item in value.items()}
     if isinstance(value, Struct) or not kind.__module__.startswith("spritz."):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.property.test_core_check import CheckedWorld
 
 from spritz.core.machine import Machine
 from spritz.model.cluster import Caller, ClusterSettings
@@ -169,8 +170,10 @@ def test_edited_rules_equal_rules_built_from_the_new_policy(before: Policy, afte
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(1), st.lists(trees(1), min_size=1, max_size=3))
 def test_state_and_projection_after_edits_are_those_of_the_whole_policy(first: Policy, later: list[Policy]) -> None:
-    """Running and waiting jobs of everybody: what counts, what falls due, and what the scheduler sees."""
-    made = World(
+    """Running and waiting jobs of everybody: what counts, what falls due, and what the scheduler sees. Each edit is
+    tried and taken back first.
+    """
+    made = CheckedWorld(
         nodes=2,
         hardware=capacity(cpus=40),
         settings=ClusterSettings(enforce=("limits",)),
