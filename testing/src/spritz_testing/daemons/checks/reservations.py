@@ -71,7 +71,9 @@ def _check(story: Story, life: Life, run: Run, reserved: Reserved, since: float)
         return
     if inside and not _was_there(story, life, run, reserved, since):
         yield _violation(run, reserved, f"which it does not name: {_extent(reserved)}")
-    elif began.at < reserved.start_at and not _was_there(story, life, run, reserved, since):
+    # A clock that was ahead may have shown its end already.
+    is_ahead = began.at < min(reserved.start_at, story.earliest(reserved.end_at))
+    if not inside and is_ahead and not _was_there(story, life, run, reserved, since):
         yield from _into(story, life, run, reserved)
 
 
