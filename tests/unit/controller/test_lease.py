@@ -134,3 +134,13 @@ def test_a_lease_that_is_renewed_is_kept_and_given_back_without_a_word() -> None
     tasks.run(main())
     assert not lost
     assert not journal.abandoned.is_set()
+
+
+def test_a_heartbeat_whose_answer_came_late_renews_from_its_beginning() -> None:
+    """A standby counts from the commit, which may be as old."""
+
+    def late() -> bool:
+        threading.Event().wait(2 * Beating.lease_seconds)
+        return True
+
+    assert isinstance(_lost(Beating(3, late)), JournalFailed)

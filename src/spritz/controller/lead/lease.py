@@ -40,8 +40,11 @@ class LeaseKeeper:
         self._pause = min(_PAUSE_SECONDS_MAX, self._seconds / _BEATS)
         self._beats = 0
         self._seen = 0
-        #: pauses that the loop has seen pass since the last heartbeat. Not a time: a stopped process sees none.
-        self._silent = 0
+        #: pauses that the last heartbeat took: the lease runs from its beginning
+        self._took = 0.0
+        #: Pauses since the last heartbeat began: those that it took, and those that the loop has seen pass since. Not a
+        #: time: a stopped process sees none.
+        self._silent = 0.0
         #: what the last attempt met; None: it succeeded, or waits
         self._failure: JournalError | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -79,6 +82,7 @@ class LeaseKeeper:
                 if not self._journal.beat():
                     return self._journal.fenced()
                 told_at = began
+                self._took = (monotonic() - began) / self._pause
                 self._beats += 1
                 self._failure = None
             except JournalLost as error:
@@ -99,7 +103,7 @@ class LeaseKeeper:
 
     def _look(self) -> None:
         if self._beats != self._seen:
-            self._seen, self._silent = self._beats, 0
+            self._seen, self._silent = self._beats, self._took
         else:
             self._silent += 1
         # The last heartbeat may have begun a pause before the look that saw it. A standby counts from its commit.
