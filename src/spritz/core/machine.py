@@ -19,7 +19,7 @@ from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.due import MINUTES, POWER, SLICES
 from spritz.core.decide.replenish import replenish
 from spritz.core.decide.siblings import settle_siblings
-from spritz.core.decision import DecisionContext, Fault, Refused
+from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
@@ -32,6 +32,10 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+#: Events in the story of a fault: a plan may have recorded thousands.
+STORY_EVENTS_MAX = 20
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -54,11 +58,15 @@ class Machine:
 
     def __init__(self, settings: ClusterSettings | None = None, *, state: State | None = None) -> None:
         self.state = state if state is not None else State(settings or ClusterSettings())
+        #: why a trial could not be taken back: nothing may be decided on what it has left
+        self._torn: Torn | None = None
 
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """Decide one command. `now`: seconds since the epoch. Raises TypeError for an object that is not a command,
         Fault for one that fails, and Torn if that could not be taken back.
         """
+        if self._torn is not None:
+            raise Torn("an earlier trial could not be taken back") from self._torn
         context = DecisionContext(self.state, now, caller)
         outcome = _decide(context, command)
         context.commit()
@@ -68,16 +76,21 @@ class Machine:
     def trial(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Iterator[Outcome]:
         """What `handle` would return now, with the state that it would leave; afterwards the state is as it was.
 
-        Nothing else may be decided meanwhile.
+        Nothing else may be decided meanwhile. Raises Fault, and Torn where it could not be taken back, as `handle` does
+        from then on.
         """
         state, memory = self.state, self.state.memory
         state.memory = memory.copy()
         context = DecisionContext(state, now, caller)
         try:
-            yield _decide(context, command)
-        finally:
-            context.roll_back()
-            state.memory = memory
+            try:
+                yield _decide(context, command)
+            finally:
+                context.roll_back()
+                state.memory = memory
+        except Torn as error:
+            self._torn = error
+            raise
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """What `handle` would return now, events and effects included; the state stays unchanged. Costs what `handle`
@@ -152,7 +165,7 @@ def _decide(context: DecisionContext, command: Struct) -> Outcome:
         context.roll_back()
         if events or subject:
             record = context.state.jobs.get(subject) if isinstance(subject, int) else None
-            raise Fault(subject, (*([record] if record is not None else []), *events)) from error
+            raise Fault(subject, (*([record] if record is not None else []), *events[-STORY_EVENTS_MAX:])) from error
         raise
     return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
 

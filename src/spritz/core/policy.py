@@ -70,8 +70,9 @@ def amend_policy(state: State, change: PolicyChange) -> None:
             if touched.recounts(spec.account, spec.user, spec.qos) or homes & touched.counted_qos:
                 state.charge(job_id, job)
     for number in change.gone_associations:
-        state.undo.drop(state.usage.entries, ("a", number))
-    keys: list[LedgerKey] = [("a", number) for number in touched.ids]
+        key: LedgerKey = ("a", number)
+        state.undo.note(state.usage.put_back, key, state.usage.entries.pop(key, None))
+    keys: list[LedgerKey] = [("a", associated) for associated in touched.ids]
     _note_minute_limits(state, keys + [("q", name) for name in touched.qos])
     # Before or after: the edit may have removed the last such limit, and with it deadlines that running jobs have.
     if timed or rules.times_jobs:

@@ -223,6 +223,15 @@ FAULTS = (
         " send orders.",
     ),
     Planted(
+        name="lease_from_the_answer",
+        rule=4,
+        needs=("standby",),
+        file="controller/lead/lease.py",
+        old="self._seen, self._silent = self._beats, self._took",
+        new="self._seen, self._silent = self._beats, 0.0",
+        why="A leader whose heartbeats are answered late goes on for as many seconds after a standby may lead.",
+    ),
+    Planted(
         name="lost_lease_not_noticed",
         rule=4,
         needs=("standby",),

@@ -21,7 +21,7 @@ from spritz.core.decide import DECISIONS, due, ending, plan, reports, reservatio
 from spritz.core.decide import start as start_module
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.invariants import breaches
-from spritz.core.machine import Machine
+from spritz.core.machine import STORY_EVENTS_MAX, Machine
 from spritz.core.timers import Due
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
@@ -331,6 +331,45 @@ def test_a_decision_that_cannot_be_taken_back_ends_the_daemon(monkeypatch: pytes
         with pytest.raises(Torn):
             bench.do(Tick())
         assert len(bench.broken) == 1, job
+
+    run(story)
+
+
+def test_a_trial_that_cannot_be_taken_back_ends_the_daemon_at_the_next_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(bench: Bench) -> None:
+        bench.submit(begin_at=1010.0)
+        plain = DUE[Due.BEGIN]
+
+        def waiting(context: DecisionContext, item: Job) -> None:
+            plain(context, item)
+            context.state.undo.note(fail)
+
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
+        with pytest.raises(Torn):
+            bench.machine.check(Tick(), 1010.0)
+        with pytest.raises(Torn):
+            bench.submit()
+        assert len(bench.broken) == 1
+
+    run(story)
+
+
+def test_the_story_of_a_large_plan_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(bench: Bench) -> None:
+        jobs = [bench.submit(begin_at=1010.0) for _ in range(2 * STORY_EVENTS_MAX)]
+        plain = DUE[Due.BEGIN]
+
+        def waiting(context: DecisionContext, item: Job) -> None:
+            plain(context, item)
+            if item.id == jobs[-1]:
+                fail()
+
+        monkeypatch.setitem(DUE, Due.BEGIN, waiting)
+        with pytest.raises(Fault) as caught:
+            bench.machine.handle(Tick(), 1010.0)
+        assert len(caught.value.story) == 1 + STORY_EVENTS_MAX
 
     run(story)
 

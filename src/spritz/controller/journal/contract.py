@@ -2,7 +2,7 @@
 
 Owns the contract (`Journal`) and its records. Knows nothing about the meaning of events: a group is a run of
 consecutive events that became durable together, already encoded (`controller.journal.events`). Implementations:
-`journal_sqlite` for one controller, `journal_memory` for tests and simulation. `tests/conformance/test_journal.py` is
+`sqlite` for one controller, `memory` for tests and simulation. `tests/conformance/test_journal.py` is
 the contract, executable.
 
 Rules that every implementation keeps
@@ -134,7 +134,7 @@ class Journal(Protocol):
         """
         ...
 
-    # `groups`, `blob` and `blob_sizes` block: while the daemon serves, only `journal_reader` calls them.
+    # `groups`, `blob` and `blob_sizes` block: while the daemon serves, only `reader` calls them.
 
     def groups(self, after: int) -> Generator[Group]:
         """Groups that hold events later than `after`, in order; the first may begin earlier. Raises JournalCorrupt."""

@@ -4,7 +4,7 @@
 carried out. This module owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins
 the group of the submission that made it possible. A full pass runs in a forked child, on the child's copy of the
 projection; while the system refuses forks, it runs in the loop, for a short time. Plans are applied in slices
-(`plan_slices`), one a turn, so that requests are answered meanwhile. No other pass begins until the last slice is
+(`slices`), one a turn, so that requests are answered meanwhile. No other pass begins until the last slice is
 applied; the core drops items that have become stale by then.
 
 Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
