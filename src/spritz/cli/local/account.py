@@ -30,12 +30,13 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
     config = locate_database(conf)
     if config.kind != "slurmdbd":
         return
-    address = config.addresses[0]
-    with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as database:
-        for _ in range(ATTEMPTS if user != "root" else 0):
-            edit = account_edit(database.call(GetBook(), Book), config.cluster_name, user)
-            if edit is None or not database.call(edit, BookEdited).stale:
-                break
+    if user != "root":
+        address = config.addresses[0]
+        with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as database:
+            for _ in range(ATTEMPTS):
+                edit = account_edit(database.call(GetBook(), Book), config.cluster_name, user)
+                if edit is None or not database.call(edit, BookEdited).stale:
+                    break
     asked = ListFairShares(users=(user,))
     while not any(row.user == user for row in controller.call(asked, FairShares).rows):
         if time.monotonic() > deadline:

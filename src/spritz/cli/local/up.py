@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 
 #: Seconds for the nodes to register; then `up` names those that have not.
 REGISTRATION_SECONDS = 30.0
-#: Seconds to wait for a slurmdbd that runs, and until the controller knows the user's account: jobs that are submitted
-#: earlier have no account.
+#: Seconds to wait until the controller knows the user's account (jobs that are submitted earlier have none): while
+#: slurmdbd runs here, and where it does not run, or runs elsewhere.
 ACCOUNTING_SECONDS = 15.0
+FAR_ACCOUNTING_SECONDS = 3.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -375,7 +376,7 @@ def _daemon_environment(context: Context) -> dict[str, str]:
 
 def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
     """Wait until every node is usable and the controller knows the user's account. Raises SpritzError naming the nodes
-    that are not. Nothing waits for a slurmdbd that does not run: the cluster works without.
+    that are not. The wait for a slurmdbd that does not run is short: the cluster works without.
     """
     node_names = frozenset(expand(_own_nodes(paths)))
     began = time.monotonic()
@@ -387,11 +388,12 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
             if not missing:
                 counters = controller.call(Statistics(), Counters).values
                 known = bool(counters.get("outbox.connected", 1.0))
-                gone = daemons.daemon_pid(paths.database_pid, daemons.DATABASE, paths.slurmdbd_conf) is None
-                if known or gone or time.monotonic() - began > ACCOUNTING_SECONDS:
+                runs = daemons.daemon_pid(paths.database_pid, daemons.DATABASE, paths.slurmdbd_conf) is not None
+                until = began + (ACCOUNTING_SECONDS if runs else FAR_ACCOUNTING_SECONDS)
+                if known or time.monotonic() > until:
                     if known:
                         with suppress(ClientError):  # the cluster works without account; the next `up` tries again
-                            give_account(paths.slurm_conf, _user_name(), controller, began + ACCOUNTING_SECONDS)
+                            give_account(paths.slurm_conf, _user_name(), controller, until)
                     return views
             elif time.monotonic() > deadline:
                 raise SpritzError(
