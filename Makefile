@@ -41,7 +41,7 @@ venv: compiled
 # Daemons and commands start in a third of the time with bytecode, which an editable installation does not bring, and
 # which PYTHONDONTWRITEBYTECODE would keep from being written for ever (a tenth of a second when there is nothing to do).
 compiled: $(VENV)/.stamp
-	@$(BIN)/python -m compileall -q src testing
+	@$(BIN)/python -m compileall -q src testing/src
 
 # What takes long runs beside the tests, which often wait for something other than a CPU.
 test: lint contracts tested
@@ -236,5 +236,5 @@ release: $(VENV)/.stamp
 	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/src/spritz_testing/__init__.py
 
 clean:
-	rm -rf build dist src/*.egg-info testing/src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build testing/build dist src/*.egg-info testing/src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src testing tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
