@@ -19,7 +19,7 @@ from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
-from spritz.model.accounting import EventGroup, JobPick, RegisterCluster, SelectJobs
+from spritz.model.accounting.records import EventGroup, JobPick, RegisterCluster, SelectJobs
 from spritz_testing.history import History, in_groups
 
 JOBS = 100_000

@@ -19,7 +19,7 @@ import psutil
 from tests.e2e.controller_process import ControllerProcess, a_job
 from tests.e2e.fake_node import FakeNode
 
-from spritz.client.sync import Connection
+from spritz.client.command.sync import Connection
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.queries.jobs import JobRows, ListJobs
 

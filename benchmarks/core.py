@@ -17,11 +17,11 @@ from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import SubmitJob
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency
+from spritz.model.job.record import Dependency
+from spritz.model.job.step import StepSpec
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reports import StepFinished, TaskEnd
 from spritz.model.resources import Allocation, NodeAllocation
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, ROOT, World, capacity, job_spec
 
 ROUNDS = 2_000

@@ -30,7 +30,7 @@ import psutil
 from benchmarks.scheduling_topology import Racks, tree
 from spritz.k8s.api import Api
 from spritz.k8s.slurm import Slurm
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.model.resources import GresRequest
 from spritz_testing.kubernetes.server import KubeServer
 

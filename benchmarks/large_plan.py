@@ -28,9 +28,9 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.runtime import garbage_collection

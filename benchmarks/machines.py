@@ -16,7 +16,7 @@ from tests.machines.lan import Lan
 _ASK = """
 import statistics, sys, time
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
+from spritz.client.command.sync import connect_controller
 from spritz.model.queries.daemons import Ping, Pong
 config = locate_controller()
 taken, kept = [], []

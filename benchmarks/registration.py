@@ -28,7 +28,7 @@ NODES, PROCESSES = 5000, 2
 #: them share two processors.
 _AS_NODES = """
 import asyncio, resource, sys, time
-from spritz.client.membership import find_membership
+from spritz.client.trust.membership import find_membership
 from spritz.model.launch import PingNode
 from spritz.model.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
@@ -101,7 +101,7 @@ tasks.run(main())  # the loop of slurmd
 _PROBE = """
 import time
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
+from spritz.client.command.sync import connect_controller
 from spritz.model.queries.partitions import ListPartitions, Partitions
 with connect_controller(locate_controller()) as controller:
     while True:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.fake_node import FakeNode
 
-from spritz.client.sync import Connection, connect_address
+from spritz.client.command.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.jobs import JobRows, ListJobs
 

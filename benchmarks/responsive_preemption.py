@@ -23,10 +23,10 @@ from tests.e2e.fake_node import FakeNode
 
 from benchmarks.responsive import Asker, submit
 from spritz.model.commands.job import JobSubmitted, SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 
 if TYPE_CHECKING:
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
 NODES = 10_000
 CPUS = 16

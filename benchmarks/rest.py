@@ -25,10 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 
 ROUNDS = 5
 _BATCH = 500

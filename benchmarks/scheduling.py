@@ -23,9 +23,9 @@ from spritz.controller.scheduler.pacing import QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobQueued, JobsNoted, JobStarted
-from spritz.model.job import Dependency, Job, JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import Dependency, Job, JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reasons import Reason

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from benchmarks.scheduling import SETTINGS, Bench
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
-from spritz.model.job import JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import NodeState
 from spritz.model.topology import Switch, Topology

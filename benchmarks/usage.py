@@ -23,8 +23,8 @@ from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
-from spritz.model.accounting import JobRecord, NodeEventRecord, RegisterCluster
-from spritz.model.usage import AskJobSizes, AskUsage
+from spritz.model.accounting.records import JobRecord, NodeEventRecord, RegisterCluster
+from spritz.model.accounting.usage import AskJobSizes, AskUsage
 
 JOBS = 1_000_000
 HOUR = 3600

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from benchmarks.rest import fill
 from spritz.cli.local.daemons import daemon_pid
+from spritz.client.command.sync import Connection, connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import Connection, connect_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
 from spritz.model.queries.daemons import Ping, Pong
 
 #: Submissions and cancellations a second while pings are timed.

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from spritz.client.handling import Call
-from spritz.client.server import Server
-from spritz.client.sync import connect_address
+from spritz.client.channel.handling import Call
+from spritz.client.channel.server import Server
+from spritz.client.command.sync import connect_address
 from spritz.runtime import tasks
 from spritz.runtime.log import get_logger
 from spritz.runtime.worker import Worker
@@ -101,7 +101,7 @@ def measure_import() -> None:
         return each(10, lambda: subprocess.run([sys.executable, "-c", program], check=True))
 
     bare = median_of(lambda: start("import msgspec"))
-    client = median_of(lambda: start("import msgspec, spritz.client.sync, spritz.client.locate"))
+    client = median_of(lambda: start("import msgspec, spritz.client.command.sync, spritz.client.locate"))
     print(f"interpreter + msgspec    {bare * 1e3:8.1f} ms")
     print(f"the client adds          {(client - bare) * 1e3:8.1f} ms")
 

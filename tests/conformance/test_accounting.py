@@ -24,7 +24,7 @@ from spritz.accounting.purge import PurgeRules, purge
 from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store
 from spritz.model import stored
-from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
+from spritz.model.accounting.records import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz_testing.builders import World

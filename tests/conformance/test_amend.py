@@ -7,8 +7,8 @@ import pytest
 from spritz.accounting.amend import end_runaway, modify_jobs
 from spritz.accounting.select_events import read_events
 from spritz.accounting.store import Store
-from spritz.model.accounting import JobPick
-from spritz.model.accounting_admin import ModifyJobs, SelectEvents
+from spritz.model.accounting.accounting_admin import ModifyJobs, SelectEvents
+from spritz.model.accounting.records import JobPick
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded, JobStarted
 from spritz_testing.history import History, in_groups

@@ -16,10 +16,10 @@ from spritz.accounting.associations.store import ensure
 from spritz.accounting.purge import PERIODS, PurgeRules, purge
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
-from spritz.model.accounting import EventGroup
+from spritz.model.accounting.records import EventGroup
 from spritz.model.events import Event
 from spritz.model.events import reservation as reservations
-from spritz.model.reservation import Reservation
+from spritz.model.node.reservation import Reservation
 from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, register, tables
 from tests.conformance.test_usage import rolled

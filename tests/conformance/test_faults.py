@@ -14,7 +14,7 @@ from spritz.accounting import migrations, schema
 from spritz.accounting import select as selecting
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.model.accounting import JobPick
+from spritz.model.accounting.records import JobPick
 from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, asked, ids, register, tables
 

@@ -25,8 +25,8 @@ from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import RequeueJob, SubmitHetJob, SubmitJob
 from spritz.model.events.codec import encode_events
-from spritz.model.job import CronEntry
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import CronEntry
 from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState

@@ -9,7 +9,7 @@ import pytest
 
 from spritz.accounting import select
 from spritz.accounting.store import Store, job_of, step_of
-from spritz.model.accounting import SelectJobs
+from spritz.model.accounting.records import SelectJobs
 from spritz_testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, register
 

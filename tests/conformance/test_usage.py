@@ -21,16 +21,16 @@ from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
-from spritz.model.accounting import EventGroup, RegisterCluster
+from spritz.model.accounting.records import EventGroup, RegisterCluster
+from spritz.model.accounting.usage import AskJobSizes, AskReservations, AskUsage
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz.model.events import reservation as reservations
 from spritz.model.events import step as steps
-from spritz.model.job import Job, JobSpec
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.reservation import Reservation
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.model.usage import AskJobSizes, AskReservations, AskUsage
 from spritz_testing.history import History, in_groups
 
 JOURNAL = 77

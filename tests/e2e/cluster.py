@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from spritz.client.command.sync import Connection, connect_address
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name
-from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from spritz.client.command.sync import Connection, connect_address
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name, locate_controller
-from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.model.queries.daemons import Ping, Pong
 from tests.ports import free_port
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from spritz.client.command.sync import Connection, connect_address
 from spritz.client.errors import ClientError
-from spritz.client.sync import Connection, connect_address
 from spritz.model.queries.daemons import Ping, Pong
 from tests.conformance.databases import Server
 from tests.e2e.cluster import Cluster, until

@@ -13,13 +13,13 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from spritz.client.aio import PersistentChannel
-from spritz.client.channel import Channel
+from spritz.client.channel.aio import PersistentChannel
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import Call, Handler
 from spritz.client.errors import ClientError
-from spritz.client.handling import Call, Handler
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.launch import (
     Accepted,
     LaunchBatch,
@@ -31,7 +31,7 @@ from spritz.model.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.node import NodeSample
+from spritz.model.node.record import NodeSample
 from spritz.model.reports import (
     JobGone,
     NodeSamples,

@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from spritz.client.channel import Channel
-from spritz.client.handling import Call
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import Call
+from spritz.client.channel.server import Server
 from spritz.client.locate import controller_socket_name
-from spritz.client.server import Server
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.launch import Accepted, LaunchBatch, LaunchStep, TerminateJob
 from spritz.model.reports import (
     JobGone,
@@ -38,7 +39,6 @@ from spritz.model.reports import (
 )
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node.cgroup import prepare_tree, remove
 from spritz.runtime.log import get_logger
 from spritz.stepd import record

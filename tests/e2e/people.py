@@ -18,9 +18,9 @@ import pytest
 from msgspec import Struct
 from msgspec.msgpack import Decoder
 
+from spritz.client.command.sync import connect_address
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name
-from spritz.client.sync import connect_address
 from tests.e2e.cluster import until
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spritz.model.job import ContainerOptions
+from spritz.model.job.record import ContainerOptions
 from tests.databases import put_tables
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
 from tests.e2e.commands import run
@@ -207,7 +207,7 @@ def test_arrays_cancellations_and_requeues_are_told_apart(accounted: Accounted) 
     assert row == [f"CANCELLED by {os.getuid()}", "None", "None assigned", "00:00:00"]
 
     from spritz.model.commands.job import Done, RequeueJob
-    from spritz.model.job_filter import JobTarget
+    from spritz.model.job.job_filter import JobTarget
 
     cluster.call(RequeueJob(target=JobTarget(running)), Done)
     until(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.queries.nodes import NodeView
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from tests.e2e.cluster import BIN, Cluster, is_alive, until

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.wire.envelope import encode
 from spritz.wire.versions import hello
 from tests.e2e.controller_process import ControllerProcess, a_job, until

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
+from spritz.client.command.sync import Connection
 from spritz.client.errors import RemoteError
-from spritz.client.sync import Connection
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitJob, WillRun
 from spritz.model.commands.reservation import (
@@ -26,8 +26,9 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
 )
 from spritz.model.commands.step import CreateStep, StepCreated
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
+from spritz.model.job.step import StepSpec
 from spritz.model.launch import LaunchBatch, TerminateJob
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import Ping, Pong
@@ -38,7 +39,6 @@ from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.model.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
-from spritz.model.step import StepSpec
 from spritz.wire.frames import frame
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.e2e.fake_node import FakeNode

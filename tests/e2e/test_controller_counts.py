@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spritz.model.commands.job import Done, JobSubmitted
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.queries.events import Counters, Statistics
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 

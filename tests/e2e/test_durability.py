@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
 from spritz.client.errors import ClientError
 from spritz.controller.journal.contract import content_key
 from spritz.controller.journal.events import decode_group
@@ -26,8 +26,8 @@ from spritz.controller.journal.images import EVENTS_BETWEEN
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.events.job import JobQueued, JobStarted
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor

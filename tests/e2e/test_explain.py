@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.job import Dependency
+from spritz.model.job.record import Dependency
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.test_looking_commands import out, run
 

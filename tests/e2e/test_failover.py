@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import pytest
 
+from spritz.client.command.sync import connect_address, submit_key
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import connect_address, submit_key
 from spritz.controller.journal.postgresql import Store
 from spritz.model.commands.job import JobSubmitted
 from tests.conformance.databases import Server, reason, server

@@ -17,11 +17,11 @@ import pytest
 
 from spritz.cli.local.daemons import living
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import JobSubmitted, SubmitJob
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from tests.e2e.cluster import is_alive, until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.resources import GresAllocation, NodeAllocation
 from spritz.node.cgroup import prepare_cores, prepare_devices, remove
 from spritz.node.hardware import detect

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spritz.client.sync import connect_address
-from spritz.model.job import Job
+from spritz.client.command.sync import connect_address
+from spritz.model.job.record import Job
 from spritz.model.launch import ReloadNode, StopDaemon
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.reports import JobGone, NodeTrouble, TaskEnd

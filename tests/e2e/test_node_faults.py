@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from spritz.client.errors import ClientError
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.reports import JobGone, RunningStep, StepFinished, TaskEnd
 from spritz.stepd import record
 

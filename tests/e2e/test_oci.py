@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.job import ContainerOptions
+from spritz.model.job.record import ContainerOptions
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import environment, lines, program, run, start
 from tests.e2e.images import make_root

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from spritz.model.ids import STEP_EXTERN
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobFlag, NodeFlag
 from tests.e2e.cluster import Cluster, is_alive, until
 from tests.e2e.test_site_programs import configured, lines, srun

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.client.sync import connect_address
+from spritz.client.command.sync import connect_address
 from spritz.model.queries.partitions import ListPartitions
 from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.rest_site import Site, token

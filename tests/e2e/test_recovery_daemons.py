@@ -14,7 +14,7 @@ import pytest
 
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState
 from spritz.model.stored import FORMAT

@@ -16,7 +16,7 @@ import pytest
 
 from spritz.controller.nodes.links import IDS_LOST
 from spritz.model.commands.job import Done, ReleaseJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from tests.conformance.databases import Server, program, reason, server
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.controllers import HOSTS, Controllers

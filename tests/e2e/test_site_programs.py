@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobFlag, NodeFlag
 from tests.e2e.cluster import BIN, Cluster, until
 

@@ -11,7 +11,7 @@ import pytest
 
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import CancelJobs, Done, JobSubmitted
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.launch import LaunchBatch
 from spritz.model.queries.events import EventBatch, WatchEvents
 from spritz.model.queries.job_records import Jobs

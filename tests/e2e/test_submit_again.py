@@ -19,7 +19,7 @@ from tests.e2e.controller_process import ControllerProcess, until
 #: dies by SIGKILL in place of its first answer to a submission, which is on disk by then
 DIES = """
 import os, signal
-from spritz.client import handling
+from spritz.client.channel import handling
 from spritz.model.commands.job import JobSubmitted
 
 reply = handling.Call.reply

@@ -15,8 +15,8 @@ import pytest
 
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, HoldJob, JobSubmitted, ReleaseJob, SubmitJob, UpdateJob, WillRun
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.job_records import Jobs

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name, locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.queries.daemons import Ping, Pong
 from tests.e2e.cluster import Cluster, until

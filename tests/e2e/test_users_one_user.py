@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import JobSubmitted, SubmitJob
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from tests.e2e.cluster import until

@@ -29,8 +29,9 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import AttachStep, CreateStep, SignalStep, StepCreated
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import ResourceLimit
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import ResourceLimit
+from spritz.model.job.step import StepSpec
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import PauseScheduling, Reconfigure, SetDebug, Shutdown
 from spritz.model.queries.events import WatchEvents
@@ -39,7 +40,6 @@ from spritz.model.queries.steps import ListSteps, Steps
 from spritz.model.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.people import Person, Refused, made_people
 

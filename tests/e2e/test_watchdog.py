@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from spritz.client.command.sync import connect_address
 from spritz.client.errors import ClientError
 from spritz.client.locate import database_socket_name
-from spritz.client.sync import connect_address
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.runtime import watchdog
 from tests.e2e.cluster import until

@@ -24,7 +24,7 @@ from tests.endurance.users import User
 from tests.machines.lan import Lan, missing
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Seconds from the first process of a machine that its loss of power ends to the note that it is gone.
 _CRASH_SECONDS = 3.0

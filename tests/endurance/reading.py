@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spritz.client.sync import connect_controller
-from spritz.model.job import Job
+from spritz.client.command.sync import connect_controller
+from spritz.model.job.record import Job
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 

@@ -12,7 +12,7 @@ from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.controller.api.table import handlers
 from spritz.model import launch
-from spritz.model.accounting import FlushEvents
+from spritz.model.accounting.records import FlushEvents
 from spritz.model.limits.records import ChangePolicy, SetPolicy
 from spritz.node.agent import ORDERS
 

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from spritz.client.locate import controller_socket_name, database_socket_name
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
 from tests.e2e.users import NOBODY, as_user
 from tests.fuzz import taken

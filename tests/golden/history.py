@@ -17,11 +17,12 @@ from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import CronEntry, Dependency, EndSignal
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import CronEntry, Dependency, EndSignal
+from spritz.model.job.step import StepSpec
 from spritz.model.limits import records as limits
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart, PlannedVictim
 from spritz.model.power import PowerPolicy
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
@@ -29,7 +30,6 @@ from spritz.model.priority import PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.reports import AdmitNode, NodePrologEnded, PowerProgramStarted, PrologEnded, Usage
 from spritz.model.resources import Allocation, GresRequest
-from spritz.model.step import StepSpec
 from spritz.model.triggers import ClearTriggers, FireTriggers, Pull, PullTriggers, SetTrigger
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share
 

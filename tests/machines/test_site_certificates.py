@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from spritz.client.membership import Joined, write_joined
+from spritz.client.trust.membership import Joined, write_joined
 from spritz.runtime import tls
 from spritz.runtime.authority import CERTIFICATE_DAYS, Authority, ends_at, own_keys
 from spritz.wire.credential import derive

@@ -33,7 +33,7 @@ from spritz.core.image import Image
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine, Outcome
 from spritz.model import federation, stored
-from spritz.model.accounting_of import record_of, step_record_of
+from spritz.model.accounting.accounting_of import record_of, step_record_of
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
 from spritz.model.commands.cluster import (
     AddNodes,
@@ -58,10 +58,12 @@ from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep, Si
 from spritz.model.events import ALL_EVENTS
 from spritz.model.federation import AskLock, QueueSibling, ReportSibling
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import CronEntry, Job, JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import CronEntry, Job, JobSpec
+from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, FederationMember, Policy, Qos, SetPolicy
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import FLAGS
 from spritz.model.power import PowerPolicy
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import (
@@ -75,10 +77,8 @@ from spritz.model.reports import (
     StepStarted,
     TaskEnd,
 )
-from spritz.model.reservation import FLAGS
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobFlag, JobState, NodeState
-from spritz.model.step import StepSpec
 from spritz.model.triggers import ClearTriggers, SetTrigger
 from spritz.presentation.job_fields import FIELDS
 from spritz.presentation.job_record import record_text

@@ -22,9 +22,9 @@ from spritz.model.commands.cluster import Configure, Tick, UpdateNode, UpdatePar
 from spritz.model.commands.job import CancelJobs, ResumeJob, SubmitHetJob, SubmitJob, SuspendJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.ids import INFINITE
-from spritz.model.job import EndSignal, JobSpec, Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.node import NodeConfig
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import EndSignal, JobSpec, Sharing
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeAllocation, mask_of

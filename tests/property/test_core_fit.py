@@ -16,9 +16,9 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobQueued
-from spritz.model.job import Job, JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import NodeState
 from spritz.scheduling.plan import cycle

@@ -36,15 +36,15 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency, EndSignal, Job
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Dependency, EndSignal, Job
+from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresRequest, NodeAllocation, mask_text
 from spritz.model.states import JobFlag, JobState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, node_share
 
 NODES = ("n1", "n2", "n3")

@@ -18,17 +18,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 from tests.unit.controller.heard import Heard
 
-from spritz.client.handling import DEFERRED, Call
+from spritz.client.channel.handling import DEFERRED, Call
 from spritz.controller.api import deferred
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.core.machine import Outcome
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.step import STEP_WAITS, CreateStep, StepCreated
+from spritz.model.job.step import StepSpec
 from spritz.model.queries.allocations import AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, World, capacity
 
 CPUS = 4

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.property.test_scheduling import moves, play, requests, sites
 from tests.unit.scheduling.site import Site, spec
 
-from spritz.model.explain import Explanation
+from spritz.model.queries.explain import Explanation
 from spritz.model.states import JobState
 from spritz.scheduling.explain.alternatives import try_others
 from spritz.scheduling.explain.context import PlanView

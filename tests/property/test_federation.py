@@ -15,8 +15,8 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import FinishAllocation, HoldJob, JobSubmitted, ReleaseJob, RequeueJob, SubmitJob
 from spritz.model.federation import LockUnused, PutSibling, QueueSibling, SiblingAnswer, SiblingRequest
-from spritz.model.job import Hold, Job
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Hold, Job
 from spritz.model.limits.records import FederationMember, Policy, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.rejection import Rejection

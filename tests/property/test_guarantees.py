@@ -16,12 +16,12 @@ from spritz.core.decide.reclaim import guarantee_use, guarantees_of
 from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
-from spritz.model.job import Job
-from spritz.model.job_tres import allocated_pairs
+from spritz.model.job.record import Job
 from spritz.model.limits.guarantees import overpromised
 from spritz.model.limits.records import Association, Policy
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
+from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.states import JobState
 
 SPEED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])

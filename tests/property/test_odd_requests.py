@@ -31,13 +31,13 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.commands.step import CreateStep, SignalStep
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobTarget
-from spritz.model.layout import job_task_counts
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.layout import job_task_counts
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import StepSpec
+from spritz.model.node.partition import Partition
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from spritz.model.topology import Block, Switch, Topology
 from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain

@@ -15,7 +15,7 @@ from spritz.controller.scheduler.slices import slices
 from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import CancelJobs, Done
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.plan import Plan
 
 single = st.tuples(st.just("job"), st.integers(1, 6), st.integers(1, 3), st.integers(1, 5))

@@ -16,7 +16,7 @@ from spritz.model.commands.job import JobSubmitted
 from spritz.model.limits.change import amended, change_between, is_empty
 from spritz.model.limits.records import Association, ChangePolicy, Policy, Qos, SetPolicy, WcKey
 from spritz.model.limits.rules import Rules
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation

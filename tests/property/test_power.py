@@ -15,8 +15,8 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import Configure, DeleteNodes, RebootNodes, UpdateNode
 from spritz.model.events.cluster import NodeRegistered, NodesDeleted, NodesPowered, NodeStateChanged, NodeUpdated
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy
 from spritz.model.reports import AdmitNode, NodeLost

@@ -20,8 +20,8 @@ from spritz.core.machine import Machine
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import CancelJobs
 from spritz.model.events.cluster import PolicyChanged
-from spritz.model.job import Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
 from spritz.model.preemption import PreemptionPolicy, PreemptMode

@@ -18,9 +18,9 @@ from spritz.core.state import State
 from spritz.model.commands.cluster import ApplyPlan, UpdateNode, UpdatePartition
 from spritz.model.commands.job import UpdateJob
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.node.reservation import Reservation
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation
 from spritz.model.rules.availability import takes_jobs
 from spritz_testing.builders import World

@@ -11,8 +11,8 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 from spritz.model.commands.cluster import Tick, UpdateNode
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
-from spritz.model.job import EndSignal
-from spritz.model.reservation import Reservation, leaving_seconds
+from spritz.model.job.record import EndSignal
+from spritz.model.node.reservation import Reservation, leaving_seconds
 from spritz.model.resources import mask_of
 
 MINUTE = 60.0

@@ -16,8 +16,8 @@ from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
-from spritz.model.job import Sharing
-from spritz.model.node import NodeConfig
+from spritz.model.job.record import Sharing
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz.scheduling.forecast import full_cycle

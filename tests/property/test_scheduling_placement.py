@@ -14,7 +14,7 @@ from tests.property.test_scheduling import moves, node_configs, play, requests, 
 from tests.unit.scheduling.site import Site, partition, spec
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.node import NodeConfig
+from spritz.model.node.record import NodeConfig
 from spritz.scheduling.placement import counts
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
 from spritz.scheduling.placement.place import place

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.fuzz.guard import guard
 
 from spritz.client.errors import ClientError
-from spritz.client.joining import _parts, parse_address
-from spritz.client.membership import Membership
-from spritz.client.resumable_stream import ResumableStream
+from spritz.client.joining.joining import _parts, parse_address
+from spritz.client.relay.resumable_stream import ResumableStream
+from spritz.client.trust.membership import Membership
 from spritz.model.branches import split
 from spritz.model.launch import ORDERS, Branch, ForwardOrder, SignedLaunch
 from spritz.node.credentials import Launches
@@ -221,7 +221,7 @@ class AlreadyReported:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=40)), max_size=8), BYTES, st.integers(0, 64))
 def test_streams_of_a_machine_that_lies(frames: list[tuple[int, bytes]], data: bytes, sent: int) -> None:
-    """Frames of `client.resumable_stream`: the connection gets what was sent, or its end; nothing else is kept."""
+    """Frames of `resumable_stream`: the connection gets what was sent, or its end; nothing else is kept."""
     stream, near = AlreadyReported(), AlreadyReported()
     end = ResumableStream(lambda: None, lambda: None)
     end.connection_made(near)  # type: ignore[arg-type]  # a connection

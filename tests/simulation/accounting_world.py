@@ -25,8 +25,8 @@ from spritz.accounting import schema
 from spritz.accounting.api import Api
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
+from spritz.client.channel.server import Server
 from spritz.client.locate import database_socket_name
-from spritz.client.server import Server
 from spritz.controller import outbox as outboxes
 from spritz.controller.journal.contract import Group
 from spritz.controller.journal.memory import MemoryJournal, MemoryStore

@@ -21,12 +21,12 @@ from sqlalchemy import select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
+from spritz.client.command.sync import Connection, connect_address
 from spritz.client.errors import ClientError
 from spritz.client.locate import database_socket_name
-from spritz.client.sync import Connection, connect_address
 from spritz.controller import outbox as outboxes
 from spritz.controller.journal.events import decode_group
-from spritz.model.accounting import ClusterRegistered, EventGroup, EventsStored, RegisterCluster, StoreEvents
+from spritz.model.accounting.records import ClusterRegistered, EventGroup, EventsStored, RegisterCluster, StoreEvents
 from spritz.model.events import job as jobs
 from spritz_testing.history import History, in_groups
 from tests.databases import open_store

@@ -20,7 +20,7 @@ from spritz.accounting.engine import database_errors
 from spritz.accounting.select import need_few
 from spritz.accounting.select_events import read_events
 from spritz.config.schema.slurmdbd import PERIOD
-from spritz.model import accounting_admin as model
+from spritz.model.accounting import accounting_admin as model
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import User
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.accounting.api import Api
-    from spritz.client.handling import Call, Handler
-    from spritz.client.statistics import CallStatistics
+    from spritz.client.channel.handling import Call, Handler
+    from spritz.client.channel.statistics import CallStatistics
     from spritz.config.loaded import DbdSettings
 
 

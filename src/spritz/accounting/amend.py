@@ -17,7 +17,7 @@ from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_of
 
 if TYPE_CHECKING:
-    from spritz.model.accounting_admin import ModifyJobs
+    from spritz.model.accounting.accounting_admin import ModifyJobs
 
 #: what the owner of a job may change
 _OWN = frozenset({"comment", "derived_exit_status", "extra"})

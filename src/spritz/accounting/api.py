@@ -25,9 +25,9 @@ from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import PurgeRules, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.accounting.select import document_of, histories, need_few, read_jobs
-from spritz.client.statistics import CallStatistics
-from spritz.model import accounting as model
-from spritz.model.accounting_admin import RollupCount
+from spritz.client.channel.statistics import CallStatistics
+from spritz.model.accounting import records as model
+from spritz.model.accounting.accounting_admin import RollupCount
 from spritz.model.errors import SpritzError
 from spritz.model.federation import PassToCluster, SiblingAnswer
 from spritz.model.queries.daemons import Ping, Pong
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from spritz.accounting.associations.rights import Rights
     from spritz.accounting.store import Store
-    from spritz.client.handling import Call, Handler
+    from spritz.client.channel.handling import Call, Handler
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 

@@ -16,10 +16,10 @@ from spritz.accounting.api import Api
 from spritz.accounting.database_lock import ANSWER_SECONDS, LOOK_SECONDS, DatabaseLock
 from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import rules_of
-from spritz.client.hub import Hub
+from spritz.client.channel.server import Server
 from spritz.client.locate import database_socket_name
-from spritz.client.server import Server
-from spritz.client.tokens import TokenRequests, token_keys
+from spritz.client.relay.hub import Hub
+from spritz.client.trust.tokens import TokenRequests, token_keys
 from spritz.config.fixed import need_unchanged
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.accounting.store import Store
-    from spritz.client.handling import Handler
-    from spritz.client.membership import Membership
+    from spritz.client.channel.handling import Handler
+    from spritz.client.trust.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger

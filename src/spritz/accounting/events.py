@@ -14,7 +14,7 @@ from spritz.model.events.codec import decode_events
 from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import EventGroup
+    from spritz.model.accounting.records import EventGroup
     from spritz.model.events import Event
 
 HINT = "slurmctld is of a later release than slurmdbd: upgrade slurmdbd first; no event is lost meanwhile"

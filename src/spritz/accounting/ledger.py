@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.accounting import nodes, reservations, steps
-from spritz.model.accounting import (
+from spritz.model.accounting.accounting_of import NAME_LENGTH, allocate, describe, record_of, text
+from spritz.model.accounting.records import (
     JobRecord,
     NodeEventRecord,
     ReasonRecord,
@@ -23,7 +24,6 @@ from spritz.model.accounting import (
     StepRecord,
     SuspensionRecord,
 )
-from spritz.model.accounting_of import NAME_LENGTH, allocate, describe, record_of, text
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events

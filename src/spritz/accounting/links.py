@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from spritz.model.accounting import EventsFlushed, FlushEvents
+from spritz.model.accounting.records import EventsFlushed, FlushEvents
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
+    from spritz.client.channel.channel import Channel
     from spritz.runtime.log import Logger
 
 #: Longest wait of a query for the newest events.

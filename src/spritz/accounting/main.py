@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from spritz.accounting.configuration import check_permissions, database_url, find_slurmdbd_conf
 from spritz.accounting.options import USAGE, Options, parse
-from spritz.client.membership import find_membership
-from spritz.client.same_machine import is_here
+from spritz.client.trust.membership import find_membership
+from spritz.client.trust.same_machine import is_here
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
@@ -23,7 +23,7 @@ from spritz.runtime.service import held_pid_file, make_directory, open_log, serv
 from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.privilege import User

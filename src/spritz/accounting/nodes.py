@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.accounting import NodeEventRecord
+from spritz.model.accounting.records import NodeEventRecord
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation import hostlist, licenses, tres
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spritz.accounting.ledger import Ledger
     from spritz.model.events import cluster as events
-    from spritz.model.node import NodeConfig
+    from spritz.model.node.record import NodeConfig
 
 #: flags under which a node takes no new jobs
 _OUT: int = (NodeFlag.DRAIN | NodeFlag.FAIL).value

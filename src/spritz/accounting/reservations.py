@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.accounting.nodes import tres_by_node
-from spritz.model.accounting import ReservationRecord
+from spritz.model.accounting.records import ReservationRecord
 from spritz.model.resources import mask_of
 from spritz.notation import hostlist, tres
 
 if TYPE_CHECKING:
     from spritz.accounting.ledger import Ledger
     from spritz.model.events import reservation as events
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
 
 
 def created(ledger: Ledger, place: int, event: events.ReservationCreated) -> None:

@@ -1,4 +1,4 @@
-"""The tables, one column for each field of the records in `model.accounting`.
+"""The tables, one column for each field of the records in `model.accounting.records`.
 
 Describes a database of this release; `migrations/` creates it, and a test compares the two. Names that are compared or
 indexed are short and compared byte by byte on every kind of database; other texts have no practical bound.
@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from spritz.model.accounting import (
+from spritz.model.accounting.records import (
     JobRecord,
     NodeEventRecord,
     ReasonRecord,

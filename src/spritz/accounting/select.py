@@ -15,7 +15,7 @@ from sqlalchemy import Engine, Table, and_, bindparam, func, or_, select, union
 from spritz.accounting import schema
 from spritz.accounting.engine import database_errors
 from spritz.accounting.store import job_of, step_of
-from spritz.model.accounting import (
+from spritz.model.accounting.records import (
     HISTORIES_MAX,
     NEW_LIFE_SECONDS,
     PICKS_MAX,

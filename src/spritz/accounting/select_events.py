@@ -10,8 +10,8 @@ from sqlalchemy import Engine, or_, select
 from spritz.accounting import schema
 from spritz.accounting.engine import database_errors
 from spritz.accounting.nodes import tres_by_node
-from spritz.model.accounting import NodeEventRecord
-from spritz.model.accounting_admin import EventRecords
+from spritz.model.accounting.accounting_admin import EventRecords
+from spritz.model.accounting.records import NodeEventRecord
 from spritz.notation import tres
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
     from spritz.accounting.rollup.hours import Pairs
-    from spritz.model.accounting_admin import SelectEvents
+    from spritz.model.accounting.accounting_admin import SelectEvents
 
 #: Events of one piece.
 PIECE = 500

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model import job_tres
-from spritz.model import step_usage as usage
-from spritz.model.accounting import StepRecord
-from spritz.model.accounting_of import step_record_of, tres_text
+from spritz.model.accounting import step_usage as usage
+from spritz.model.accounting.accounting_of import step_record_of, tres_text
+from spritz.model.accounting.records import StepRecord
 from spritz.model.ids import STEP_BATCH
+from spritz.model.rules import job_tres
 
 if TYPE_CHECKING:
     from spritz.accounting.ledger import Ledger
-    from spritz.model.accounting import JobRecord
+    from spritz.model.accounting.records import JobRecord
     from spritz.model.events import job as job_events
     from spritz.model.events import step as events
 

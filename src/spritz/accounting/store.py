@@ -21,7 +21,9 @@ from spritz.accounting.ledger import Ledger
 from spritz.accounting.rollup import spans
 from spritz.accounting.upsert import upsert
 from spritz.model import stored
-from spritz.model.accounting import (
+from spritz.model.accounting.accounting_of import describe as describe_job
+from spritz.model.accounting.accounting_of import record_of, step_record_of
+from spritz.model.accounting.records import (
     EventGroup,
     JobRecord,
     NodeEventRecord,
@@ -31,14 +33,12 @@ from spritz.model.accounting import (
     StepRecord,
     StoreState,
 )
-from spritz.model.accounting_of import describe as describe_job
-from spritz.model.accounting_of import record_of, step_record_of
 from spritz.model.errors import SpritzError
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
-    from spritz.model.step import Step
+    from spritz.model.job.step import Step
 
 #: Jobs in memory after which a ledger is emptied between batches.
 LEDGER_JOBS_MAX = 20_000

@@ -11,16 +11,16 @@ from msgspec import to_builtins
 
 from spritz.agents import calls
 from spritz.agents.calls import CommandRunner, Refused
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.live import commands
 from spritz.live.choice import ORDERS, Choice, chosen
 from spritz.live.feed import cluster_name, whole
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import Picture
 from spritz.live.snapshot import job_facts, node_facts
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 

@@ -8,7 +8,7 @@ from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
 
 class AlreadyReported(SpritzError):
@@ -24,8 +24,8 @@ def connected(context: Context, words: str, *, named: bool = True) -> Connection
 
     Raises AlreadyReported.
     """
+    from spritz.client.command.sync import connect_controller
     from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
 
     try:
         return connect_controller()

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from spritz.cli.context import Context
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.model.limits.records import Book, ClusterRow
 
 
@@ -144,11 +144,11 @@ def named(name: str) -> ControllerConfig:
 
 def of_job(job_id: int) -> ControllerConfig | None:
     """The cluster of the federation to ask about a job: the one that runs it, or else its origin. None: this one."""
+    from spritz.client.command.sync import connect_controller
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller, locate_database
-    from spritz.client.sync import connect_controller
     from spritz.model.federation import origin_number
-    from spritz.model.job_filter import JobFilter, JobTarget
+    from spritz.model.job.job_filter import JobFilter, JobTarget
     from spritz.model.limits.federations import member_of, members_of
     from spritz.model.queries.job_records import Jobs
     from spritz.model.queries.jobs import ListJobs
@@ -258,9 +258,9 @@ def _registered(path: str, said: str) -> dict[str, ClusterRow]:
 
 
 def _book(path: str, said: str) -> Book:
+    from spritz.client.command.sync import connect_address
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_database
-    from spritz.client.sync import connect_address
     from spritz.model.limits.records import Book, GetBook
 
     database, problem = locate_database(path), ""

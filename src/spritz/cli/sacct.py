@@ -22,7 +22,7 @@ from spritz.cli.options import Fatal, help_text, run_parse, version_text
 from spritz.cli.options import Row as Option
 from spritz.cli.queue.conditions import merge
 from spritz.client.locate import locate_database
-from spritz.model.accounting import Documents, GetDocuments
+from spritz.model.accounting.records import Documents, GetDocuments
 from spritz.presentation import accounting_fields as fields
 from spritz.presentation.accounting_fields import FIELDS
 from spritz.presentation.table import Table, help_format
@@ -31,7 +31,7 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from spritz.cli.acct.conditions import Question
     from spritz.cli.acct.connect import DatabaseConnection
-    from spritz.model.accounting import JobWithSteps
+    from spritz.model.accounting.records import JobWithSteps
 
 OPTIONS: tuple[Option, ...] = (
     Option("accounts", "A", "ACCOUNTS", "only jobs of these accounts (comma list)"),

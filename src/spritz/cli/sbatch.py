@@ -18,17 +18,17 @@ from spritz.cli.submit import components, request_context, spec, values, variabl
 from spritz.cli.submit import script as scripts
 from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
+from spritz.client.command.sync import connect_controller, submit_key
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
 
 OPTIONS = rows_of("b")
 
@@ -255,7 +255,7 @@ def _answer(controller: Connection, request: SubmitJob | SubmitHetJob) -> JobSub
     except RemoteError:
         raise
     except ClientError as error:
-        from spritz.client.submission_retry import ask_again
+        from spritz.client.command.submission_retry import ask_again
 
         return ask_again(request, error)
 

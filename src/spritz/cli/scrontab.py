@@ -18,8 +18,8 @@ from spritz.cli.filters import filters_of
 from spritz.cli.options import Fatal, Row, UsageError, about, parse
 from spritz.cli.submit import crontab
 from spritz.cli.submit.crontab import BadLine
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
 from spritz.model.errors import ESLURM
 from spritz.model.queries.crontabs import CrontabText, GetCrontab
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pwd import struct_passwd
 
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
 OPTIONS: tuple[Row, ...] = (
     Row("", "e", "", "edit the crontab with $VISUAL, $EDITOR or vi (the default at a terminal)"),

@@ -12,15 +12,15 @@ from spritz.cli.clusters import only
 from spritz.cli.context import Context
 from spritz.cli.entry import run
 from spritz.cli.options import Row, about, run_parse
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 
 if TYPE_CHECKING:
-    from spritz.model.accounting_admin import CallCount
-    from spritz.model.diagnostics import CycleCounts
+    from spritz.model.accounting.accounting_admin import CallCount
+    from spritz.model.queries.diagnostics import CycleCounts
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "print everything (always done)"),

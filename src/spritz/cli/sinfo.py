@@ -17,8 +17,8 @@ from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from spritz.cli.info.listing import NodeListing
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "include hidden partitions", env="SINFO_ALL"),

@@ -19,8 +19,8 @@ from spritz.model.queries.priorities import ListPriorities, Priorities
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
 
 OPTIONS: tuple[Row, ...] = (
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),

@@ -19,8 +19,8 @@ from spritz.notation.hostlist import expand
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),

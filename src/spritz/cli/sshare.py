@@ -15,7 +15,7 @@ from spritz.cli.context import Context
 from spritz.cli.entry import run
 from spritz.cli.options import Row, run_parse, version_text
 from spritz.cli.queue.conditions import merge
-from spritz.model.fairshare import FairShares, ListFairShares
+from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.presentation.share_fields import FIELDS, default_format, lines
 from spritz.presentation.table import Table, UnknownField, help_format, parse_columns
 

@@ -14,14 +14,14 @@ from spritz.cli.clusters import only
 from spritz.cli.context import Context
 from spritz.cli.entry import run
 from spritz.cli.options import Row, about, run_parse
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger, Triggers
 
 if TYPE_CHECKING:
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
     from spritz.model.triggers import Trigger
 
 _NO_STANDBYS = "the controller that leads does not watch those that stand by"

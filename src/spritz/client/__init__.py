@@ -2,47 +2,38 @@
 
 Owns connections, and requests and responses on them; knows no particular request. Requests are msgspec Structs (of
 `model`), told apart by class name; the caller names the type of the answer. Importing this package imports nothing;
-commands import only `client.sync` and `client.locate`, which import no asyncio, no logging and no `socket`.
+commands import only `client.command.sync` and `client.locate`, which import no asyncio, no logging and no `socket`.
 
 Commands (blocking)
 -------------------
-    from spritz.client.sync import connect_controller
+    from spritz.client.command.sync import connect_controller
 
     with connect_controller() as controller:                   # finds slurm.conf; Unix socket, else TCP
         reply = controller.call(SubmitJob(…), JobSubmitted)     # RemoteError if refused
         for line in controller.stream(Follow(…), Line): …
 
-`sync`      `connect_controller`, `connect_address`, `Connection` (`call`, `call_exact`, `call_raw`, `stream`;
-            `send_many`, `receive`)
+`command`   `sync` (`connect_controller`, `Connection`), submissions whose answer was lost
 `locate`    `locate_controller() -> ControllerConfig`, `find_slurm_conf`, `state_home`, `controller_socket_name`
-`same_machine`  `refuse_remote(keys and hosts)`: an error for a configured host that is another machine
 `errors`    `ClientError` (not reachable) with `ConnectionLost`, `CallTimeout`; `RemoteError` (refused).
             All are SpritzErrors: `message`, `code`, `hint`, `exit_code`; `RemoteError.errno` is Slurm's number.
 
 Daemons (asyncio)
 -----------------
-    from spritz.client.server import Server
+    from spritz.client.channel.server import Server
 
     async with Server({SubmitJob: on_submit, …}, role="slurmctld", log=log) as server:
         await server.listen_unix(controller_socket_name("cluster", 6817))
         await server.listen_tcp("", 6817)
 
-`server`    `Server(table, role=, log=)`: `listen_unix`, `listen_tcp`, `listen_socket`, `stop_listening`, `channels`
-`handling`  handlers: their `Call`, and their result: a Struct, a Rejection, None, an awaitable of these, an async
-            iterator (a stream), or `DEFERRED` to answer later by `call.reply(…)`. `call.caller` is pid, uid and gid
-            by the kernel; `call.on_abandon(callback)` reports that the caller has gone.
-`relay`, `hub`, `mux`, `resumable_stream`   users' connections and steps' streams between machines, through the
-            controller; `peers`: directly from node to node
-`channel`   `Channel`, one connection: `call`, `stream`, `notify`, `on_close`; both sides may send requests
-`admission` limits of each peer: connections, memory, time (`Limits`); `quota` keeps a server's accounts
-`turns`     shares the time of the daemon's loop among users; places for work outside of it
-`log_throttle`  one log line for each peer and minute
-`aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which reconnects
-`leader`    finds the controller or slurmdbd that leads, for daemons that stay connected to it
-`membership`, `member`   a cluster that spans machines: its keys; slurmd and sackd on machines of their own
-`joining`, `configless`, `blocking_tls`   joining such a cluster, and the configuration that its controller sends
-`munged`, `tokens`   who a caller is: auth/munge, auth/jwt
-`submission_retry`   submissions whose answer was lost; `statistics`: requests by kind and user
+`channel`   servers, one connection (`Channel`), handlers, limits of each peer, clients that stay connected.
+            A handler gets its `Call` and returns a Struct, a Rejection, None, an awaitable of these, an async iterator
+            (a stream), or `DEFERRED` to answer later by `call.reply(…)`. `call.caller` is pid, uid and gid by the
+            kernel; `call.on_abandon(callback)` reports that the caller has gone.
+`relay`     users' connections and steps' streams between machines
+`trust`     keys of a cluster that spans machines; who a caller is; hosts that are other machines
+`joining`   a machine joins a cluster: keys, certificate, the configuration that its controller sends
+
+Importing goes one way: joining > relay > command > channel > trust > locate > errors.
 
 Invariants: every accepted request gets exactly one last response, or its connection ends; no input from a peer raises
 in a daemon; every wait of a blocking caller has a deadline unless it asked for none. Before a client sends a request,

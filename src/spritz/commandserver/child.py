@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.client import locate, sync
+from spritz.client import locate
+from spritz.client.command import sync
 from spritz.commandserver import process_state, reply, warm_up
 from spritz.commandserver.call_queue import FREE, LONG
 from spritz.commandserver.process_state import Unsuitable

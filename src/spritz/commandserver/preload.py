@@ -24,7 +24,7 @@ _LEFT_OUT = frozenset(("spritz", "local"))
 #: modules that commands import when called
 _LATER = (
     "grp", "json", "pwd", "resource", "select", "shlex", "socket", "subprocess", "termios", "time",
-    "spritz.client.sync", "spritz.client.locate", "spritz.runtime.credentials",
+    "spritz.client.command.sync", "spritz.client.locate", "spritz.runtime.credentials",
 )  # fmt: skip
 #: packages of small modules, each used by some command
 _WHOLE = ("spritz.notation", "spritz.model")
@@ -77,7 +77,7 @@ def _import_tree(name: str) -> None:
 
 def _prepare_records() -> None:
     """Let msgspec prepare the encoding of records, which it would do at first use and store with the class."""
-    from spritz.client.sync import decoder_of
+    from spritz.client.command.sync import decoder_of
 
     for name in [name for name in sys.modules if name.startswith("spritz.model.")]:
         for value in list(vars(sys.modules[name]).values()):

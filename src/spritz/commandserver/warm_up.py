@@ -17,10 +17,10 @@ from msgspec.msgpack import Encoder
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.client import sync
+from spritz.client.command import sync
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import JobRows, ListJobs
 

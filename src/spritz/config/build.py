@@ -20,8 +20,8 @@ from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.ids import INFINITE
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
 from spritz.model.resources import NodeCapacity

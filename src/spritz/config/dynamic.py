@@ -18,7 +18,7 @@ from spritz.config.typed import Parsed
 
 if TYPE_CHECKING:
     from spritz.config.loaded import LoadedConfig
-    from spritz.model.node import NodeConfig
+    from spritz.model.node.record import NodeConfig
 
 
 def node_configs(text: str, config: LoadedConfig) -> tuple[NodeConfig, ...]:

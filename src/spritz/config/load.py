@@ -20,7 +20,7 @@ from spritz.config.files import Files
 from spritz.config.grammar import Line, Location, Malformed, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
-from spritz.model.networks import misplaced
+from spritz.model.node.networks import misplaced
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from spritz.config.diagnostics import Diagnostic
     from spritz.config.settings import Settings
-    from spritz.model.node import NodeConfig
+    from spritz.model.node.record import NodeConfig
     from spritz.model.topology import Block, Switch, Topology
 
 

@@ -17,8 +17,8 @@ from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings
 from spritz.config.typed import Parsed
 from spritz.model.cluster import ClusterSettings
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 
 
 class CgroupSettings(Struct, frozen=True):

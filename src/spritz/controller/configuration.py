@@ -22,8 +22,8 @@ from spritz.controller.groups import with_group_numbers
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.errors import SpritzError
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.runtime.directory import gid_of
 from spritz.runtime.privilege import UnknownUser, User, lookup_user
 

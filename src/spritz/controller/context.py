@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.tokens import TokenRequests
+    from spritz.client.trust.tokens import TokenRequests
     from spritz.controller.api.identity import Identity
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spritz.core.machine import Outcome
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor

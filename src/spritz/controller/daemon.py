@@ -15,9 +15,9 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from spritz.client.channel.server import Server
 from spritz.client.locate import controller_socket_name
-from spritz.client.server import Server
-from spritz.client.tokens import TokenRequests, token_keys
+from spritz.client.trust.tokens import TokenRequests, token_keys
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
@@ -75,7 +75,7 @@ from spritz.runtime.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
     from spritz.runtime.daemonize import Startup

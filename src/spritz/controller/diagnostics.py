@@ -8,16 +8,16 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from spritz.client.statistics import CallStatistics
-from spritz.model.accounting_admin import CallCount
-from spritz.model.diagnostics import CycleCounts, Diagnostics
+from spritz.client.channel.statistics import CallStatistics
+from spritz.model.accounting.accounting_admin import CallCount
 from spritz.model.events import job as job_events
+from spritz.model.queries.diagnostics import CycleCounts, Diagnostics
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.client.server import Server
+    from spritz.client.channel.server import Server
     from spritz.controller.context import Context
     from spritz.model.events import Event
 

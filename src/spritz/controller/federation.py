@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.client.channel.handling import DEFERRED
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.handling import DEFERRED
 from spritz.controller.api.submit import Submissions, environment_of
 from spritz.controller.writer.listeners import Loss
 from spritz.core.siblings import HELD, owed, peers, taken
@@ -41,11 +41,11 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call, Deferred, Handler
+    from spritz.client.channel.handling import Call, Deferred, Handler
     from spritz.controller.context import Context
     from spritz.model.events import Event
     from spritz.model.federation import SiblingRequest
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.records import FederationMember
 
 #: Seconds before a request without an answer, or with the answer "not now", is sent again.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
 
     GidOf = Callable[[str], int | None]
 

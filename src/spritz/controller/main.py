@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import find_slurm_conf
-from spritz.client.membership import find_membership
-from spritz.client.same_machine import refuse_remote
+from spritz.client.trust.membership import find_membership
+from spritz.client.trust.same_machine import refuse_remote
 from spritz.controller.configuration import read_configuration
 from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
@@ -30,7 +30,7 @@ from spritz.runtime.tasks import run
 _STAND_BY = 75
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.privilege import User

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION
-from spritz.client.aio import PersistentChannel
+from spritz.client.channel.aio import PersistentChannel
+from spritz.client.channel.handling import DEFERRED, Deferred
+from spritz.client.channel.leader import DATABASE_SECONDS, watch_leader
 from spritz.client.errors import ClientError
-from spritz.client.handling import DEFERRED, Deferred
-from spritz.client.leader import DATABASE_SECONDS, watch_leader
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.federation import Federation
 from spritz.controller.journal.events import decode_group
 from spritz.controller.writer.listeners import Loss
 from spritz.model import stored
-from spritz.model.accounting import (
+from spritz.model.accounting.records import (
     ClusterRegistered,
     EventGroup,
     EventsFlushed,
@@ -46,8 +46,8 @@ from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
-    from spritz.client.handling import Call
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.events import Event
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.commands.cluster import Configure
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.power import PowerPolicy
 
 

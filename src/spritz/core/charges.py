@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from spritz.core.eligibility import accrues_age, awaits_accrual
 from spritz.core.flags import POWER_UP_NODE
 from spritz.model.ids import INFINITE
-from spritz.model.job_tres import allocated
 from spritz.model.limits.usage import Rates, Usage, rates_of
 from spritz.model.reasons import CORE_REASONS
 from spritz.model.resources import mask_of
+from spritz.model.rules.job_tres import allocated
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.core.undo import Undo
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.ledger import Ledger, LedgerKey
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import CORE_REASONS, Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.model.job import Dependency, Job, JobSpec
+    from spritz.model.job.record import Dependency, Job, JobSpec
 
 HELD_REASONS = {Hold.USER: Reason.HELD_USER, Hold.ADMIN: Reason.HELD_ADMIN}
 

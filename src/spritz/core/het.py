@@ -14,7 +14,7 @@ from spritz.core.flags import CONFIGURING
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: most components of one job
 COMPONENTS_MAX = 128

@@ -13,14 +13,14 @@ from spritz.core.policy import refresh_minutes
 from spritz.core.state import State
 from spritz.model import stored
 from spritz.model.cluster import ClusterSettings
-from spritz.model.cron import Crontab
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.cron import Crontab
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import Step
 from spritz.model.limits.records import Policy, UsageRow
-from spritz.model.node import Node
-from spritz.model.partition import Partition
-from spritz.model.predict import HistoryRow
-from spritz.model.reservation import Reservation
-from spritz.model.step import Step
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import Node
+from spritz.model.node.reservation import Reservation
+from spritz.model.rules.predict import HistoryRow
 from spritz.model.triggers import Trigger
 
 

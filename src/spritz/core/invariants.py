@@ -17,7 +17,7 @@ from spritz.core.power import needs_power_up, node_deadline
 from spritz.core.state import State
 from spritz.core.timers import NEVER, job_deadline
 from spritz.model.ids import STEP_MAX
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.limits.check import accrual_room
 from spritz.model.power import AWAY
 from spritz.model.resources import mask_of
@@ -28,8 +28,8 @@ from spritz.model.states import JOB_TRANSITIONS, JobState, NodeFlag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 
 POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value

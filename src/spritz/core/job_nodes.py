@@ -18,8 +18,8 @@ from spritz.model.rules.node_shape import is_shared
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from spritz.model.job.step import Step, StepSpec
     from spritz.model.resources import GresAllocation, GresRequest, NodeAllocation
-    from spritz.model.step import Step, StepSpec
 
 
 class Pool:

@@ -26,8 +26,8 @@ from spritz.model.states import JobFlag, JobState, NodeFlag
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 
 def pending_effects(state: State, node: str | None = None) -> list[Effect]:

@@ -20,8 +20,8 @@ from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.node import Node
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import Node
     from spritz.model.resources import Allocation
 
 #: ResumeRate and SuspendRate are nodes per this many seconds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
 
 #: one more than the priority of the first job with priority/basic (0xffff0000)
 TOP_PRIORITY = 4_294_901_760

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.core.state import State
-    from spritz.model.job import Job, JobSpec
-    from spritz.model.reservation import Reservation
+    from spritz.model.job.record import Job, JobSpec
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import NodeAllocation
 
 

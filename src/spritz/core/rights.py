@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def administers(state: State, caller: Caller) -> bool:

@@ -14,20 +14,20 @@ from msgspec import Struct
 
 from spritz.core.decide.fit import node_groups_of
 from spritz.core.decide.reclaim import guarantee_use, guarantees_of
-from spritz.model.job_tres import allocated_pairs, wanted_pairs
+from spritz.model.accounting.shares import ShareJob, ShareRow, Shares, ShareTotal
+from spritz.model.rules.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
 from spritz.model.rules.sharing import consumables, wants_whole_nodes
 from spritz.model.rules.whole_nodes import with_whole_nodes
-from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.limits.records import Association
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
 
 #: most jobs listed of one kind
 NAMED_MAX = 20

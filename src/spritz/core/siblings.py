@@ -26,14 +26,14 @@ from spritz.model.federation import (
     member,
     phase_of,
 )
-from spritz.model.job import Federated, Hold, Sibling, SiblingState
+from spritz.model.job.record import Federated, Hold, Sibling, SiblingState
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: what a copy that holds, or asks for, the lock says of it
 WANTED, HELD, RETURNED = "wanted", "held", "returned"

@@ -28,22 +28,22 @@ from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.core.undo import Jobs, Undo
 from spritz.model.cluster import ClusterSettings
-from spritz.model.cron import Crontab
-from spritz.model.job import Job
+from spritz.model.job.cron import Crontab
+from spritz.model.job.record import Job
+from spritz.model.job.step import Step
 from spritz.model.limits.ledger import Ledger, LedgerKey
 from spritz.model.limits.minutes import MinuteLimits, Minutes
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
-from spritz.model.networks import networks_of, units_of
-from spritz.model.node import Node
-from spritz.model.partition import Partition
+from spritz.model.node.networks import networks_of, units_of
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import Node
+from spritz.model.node.reservation import Reservation
 from spritz.model.power import AWAY, is_powered
-from spritz.model.predict import Predictor
-from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.rules.node_use import NodeUse
+from spritz.model.rules.predict import Predictor
 from spritz.model.states import JobState
-from spritz.model.step import Step
 from spritz.model.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from spritz.core.decide.fit import NodeGroup
     from spritz.model.limits.usage import Usage
-    from spritz.model.predict import Likeness
+    from spritz.model.rules.predict import Likeness
 
 K = TypeVar("K", int, str)
 

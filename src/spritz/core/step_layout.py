@@ -14,19 +14,19 @@ from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, ne
 from spritz.core.decision import Refused
 from spritz.core.job_nodes import JobNode, asks_gres, asks_memory, job_nodes_of
 from spritz.core.step_shares import shares_by_task, with_shared
-from spritz.model import layout
+from spritz.model.job import layout
+from spritz.model.job.step import StepNode
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.rules.node_shape import is_shared
-from spritz.model.step import StepNode
 from spritz.notation import distribution, features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step, StepSpec
+    from spritz.model.node.record import Node
     from spritz.model.resources import GresRequest
-    from spritz.model.step import Step, StepSpec
 
 TOO_MANY = "ESLURM_TOO_MANY_REQUESTED_CPUS"
 UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.core.state import State
-    from spritz.model.step import StepNode, StepSpec
+    from spritz.model.job.step import StepNode, StepSpec
 
 
 def reserved_ports(state: State, spec: StepSpec, nodes: Sequence[StepNode]) -> tuple[int, ...]:

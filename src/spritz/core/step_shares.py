@@ -18,8 +18,8 @@ from spritz.model.rules.node_shape import is_shared
 
 if TYPE_CHECKING:
     from spritz.core.job_nodes import JobNode
+    from spritz.model.job.step import StepNode, StepSpec
     from spritz.model.resources import GresRequest
-    from spritz.model.step import StepNode, StepSpec
 
 
 def shares_by_task(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 #: added to the last time at which a pending job can start and still meet its --deadline
 DEADLINE_GRACE_SECONDS = 1.0

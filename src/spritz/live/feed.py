@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, json
 
+from spritz.client.command.sync import Connection, connect_controller, decoder_of
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
 from spritz.client.locate import locate_controller, read_keys
-from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.live.jobs import PATHS, jobs_of
 from spritz.live.nodes import node_of
 from spritz.live.picture import Update
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import ChangeBatch, WatchChanges
 from spritz.model.queries.jobs import JobRows, ListJobs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.presentation import job_paths
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Bytes read from the end of a file, and most bytes of added text read at a time.
 TAIL_BYTES = 256 * 1024

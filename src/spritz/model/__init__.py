@@ -11,22 +11,18 @@ Map
 `rejection`   `Rejection`: a request that is not allowed, as a value
 `resources`   the resource algebra: masks, node capacity, requests, allocations
 `bounds`, `stored`, `upcast`   ranges permitted in requests; records as bytes that last; values of other formats
-`job`, `step`, `node`, `partition`, `cluster`   one record each
-`job_filter`  which jobs a command or query is about
-`plan`        what a scheduling cycle proposes
-`commands/`   requests that change state (handled by `core.Machine.handle`), one file per noun
-`queries`     requests that only read, and their replies
-`launch`      what the controller tells a node daemon
-`reports`     what a node daemon tells the controller
-`events/`     journaled facts
+`job/`        a job, its steps, and pure functions about them
+`node/`       nodes, partitions, reservations, networks
+`accounting/` records of slurmdbd and queries of them, past usage, shares
 `limits/`     associations, QOS and what is used of them: rules that core and cycle share
-`reservation`, `topology`, `networks`, `power`, `preemption`, `het`, `federation`, `cron`, `triggers`, `mcs`,
-              `node_features`, `gpu_cores`, `machines`, `tokens`   one subject each
-`accounting`, `usage`, `shares`, `fairshare`, `priority`, `reservations`, `explain`, `diagnostics`, `accounting_admin`
-              further queries of commands, apart because few commands need them
 `rules/`      rules that core and scheduling must agree on, one file each
-`membership`, `predict`, `step_usage`, `layout`, `job_gpus`, `job_tres`, `job_variables`, `accounting_of`, `branches`,
-              `scarcity`   pure functions that several packages share
+`commands/`   requests that change state (handled by `core.Machine.handle`), one file per noun
+`events/`     journaled facts
+`queries/`    requests that only read, and their replies; those that few commands need are apart
+`plan`        what a scheduling cycle proposes
+`launch`, `reports`   what the controller tells a node daemon; what a node daemon tells the controller
+`cluster`, `topology`, `power`, `preemption`, `priority`, `federation`, `triggers`, `tokens`   one subject each
+`membership`, `branches`, `scarcity`   pure functions that several packages share
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

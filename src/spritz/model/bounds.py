@@ -18,9 +18,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 
 #: Jobs, steps and tasks have 32-bit numbers; the last ones name pseudo steps (slurm/slurm.h SLURM_BATCH_SCRIPT).
 IDENTIFIER = Meta(ge=0, le=0xFFFFFFFF)

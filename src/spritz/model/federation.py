@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobRequest, JobSpec
+from spritz.model.job.record import JobRequest, JobSpec
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.records import FederationMember
 
 #: bits of a job's number that count jobs; those above have the number of the origin's cluster

@@ -11,9 +11,9 @@ from typing import get_args
 
 from msgspec import Struct
 
-from spritz.model.job import Component, Job
+from spritz.model.job.record import Component, Job
+from spritz.model.job.step import Step
 from spritz.model.reports import Usage
-from spritz.model.step import Step
 
 
 class LaunchBatch(Struct, frozen=True, kw_only=True):

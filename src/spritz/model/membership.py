@@ -17,8 +17,8 @@ from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from spritz.model.cluster import NodeSet
-    from spritz.model.node import NodeConfig
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import NodeConfig
 
 
 def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> bool:

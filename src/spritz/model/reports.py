@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.node import NodeConfig, NodeSample
+from spritz.model.node.record import NodeConfig, NodeSample
 from spritz.model.resources import NodeCapacity
 
 #: Seconds between two heartbeats of a daemon (`NodeSamples`).

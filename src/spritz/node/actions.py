@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 

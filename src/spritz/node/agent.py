@@ -55,9 +55,9 @@ from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
-    from spritz.client.handling import Call, Handler
-    from spritz.model.job import Job
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.handling import Call, Handler
+    from spritz.model.job.record import Job
     from spritz.node.container import Container
     from spritz.node.launch.build import NodeSetup
     from spritz.node.settings import Hooks, NodeSettings

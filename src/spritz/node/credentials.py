@@ -24,7 +24,7 @@ from spritz.runtime.authority import is_signed
 from spritz.wire.credential import BadCredential, Taken, digest_of, launch_of, order_of
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.runtime.clock import Clock
 
 #: messages that need a credential from another machine

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from spritz import SLURM_VERSION, __version__
-from spritz.client.admission import Limits
-from spritz.client.aio import Address, PersistentChannel, connect
+from spritz.client.channel.admission import Limits
+from spritz.client.channel.aio import Address, PersistentChannel, connect
+from spritz.client.channel.leader import must_lead, watch_leader
+from spritz.client.channel.server import Server
 from spritz.client.errors import RemoteError
-from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
-from spritz.client.membership import known_as
-from spritz.client.peers import Peers
-from spritz.client.server import Server
+from spritz.client.relay.peers import Peers
+from spritz.client.trust.membership import known_as
 from spritz.model.errors import SpritzError
 from spritz.model.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
-from spritz.model.machines import ConfigurationFiles, FetchConfiguration
+from spritz.model.node.machines import ConfigurationFiles, FetchConfiguration
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.model.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.channel import Channel
-    from spritz.client.handling import Call, Handler
-    from spritz.client.member import Member
-    from spritz.client.relay import Relay
-    from spritz.model.node import GpuSample
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.handling import Call, Handler
+    from spritz.client.joining.member import Member
+    from spritz.client.relay.relay import Relay
+    from spritz.model.node.record import GpuSample
     from spritz.model.resources import NodeCapacity
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options

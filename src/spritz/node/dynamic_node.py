@@ -11,11 +11,11 @@ import sys
 from time import sleep
 from typing import TYPE_CHECKING
 
-from spritz.client.blocking_tls import connect, member_context
+from spritz.client.command.blocking_tls import connect, member_context
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError, RemoteHost
 from spritz.client.locate import locate_controller
-from spritz.client.membership import known_as
-from spritz.client.sync import connect_controller
+from spritz.client.trust.membership import known_as
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
 from spritz.model.reports import Introduced, IntroduceNode
@@ -24,10 +24,10 @@ from spritz.node.hardware import describe
 from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.membership import Membership
-    from spritz.client.sync import Connection
-    from spritz.model.node import NodeConfig
+    from spritz.client.trust.membership import Membership
+    from spritz.model.node.record import NodeConfig
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options
 
@@ -71,7 +71,7 @@ def _connected(config: ControllerConfig, membership: Membership | None) -> Conne
     """To a controller here, or with keys to one on another machine. Raises ClientError."""
     if membership is None:
         return connect_controller(config)
-    from spritz.client.member import member_of
+    from spritz.client.joining.member import member_of
 
     clock = SystemClock()
     member = member_of(membership, config.cluster_name, "node", config.hosts, config.port, clock)

@@ -26,8 +26,8 @@ from spritz.model.rejection import Rejection
 from spritz.wire.credential import BadCredential
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
-    from spritz.client.handling import Call
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.handling import Call
     from spritz.node.credentials import Launches
     from spritz.runtime.log import Logger
 

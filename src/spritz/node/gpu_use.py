@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from spritz.model.node import GpuSample
+from spritz.model.node.record import GpuSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

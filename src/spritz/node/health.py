@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from spritz.model.job import Job
-from spritz.model.node import NodeSample
+from spritz.model.job.record import Job
+from spritz.model.node.record import NodeSample
 from spritz.model.resources import NodeCapacity, mask_of
 
 

@@ -17,8 +17,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.queries.nodes import ListNodes, Nodes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from spritz.model.resources import mask_of
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def gpus_of(node: str, jobs: Iterable[Job]) -> dict[int, list[int]]:

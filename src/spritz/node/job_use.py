@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.node import JobSample
+from spritz.model.node.record import JobSample
 from spritz.stepd import processes
 
 if TYPE_CHECKING:

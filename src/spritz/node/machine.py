@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.launch import (
     AttachClient,
     LaunchBatch,

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.client.configless import configuration, refresh
-from spritz.client.configless import keep as keep_files
-from spritz.client.joining import parse_address
+from spritz.client.joining.configless import configuration, refresh
+from spritz.client.joining.configless import keep as keep_files
+from spritz.client.joining.joining import parse_address
 from spritz.client.locate import locate_controller, read_keys
-from spritz.client.membership import known_as
-from spritz.client.munged import munged_of
-from spritz.client.same_machine import is_here, refuse_remote
+from spritz.client.trust.membership import known_as
+from spritz.client.trust.munged import munged_of
+from spritz.client.trust.same_machine import is_here, refuse_remote
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
 from spritz.model.scarcity import UNWRITABLE
@@ -41,8 +41,8 @@ from spritz.runtime.tasks import run
 from spritz.stepd.namespaces import may_cover
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
-    from spritz.model.node import NodeConfig
+    from spritz.client.trust.membership import Membership
+    from spritz.model.node.record import NodeConfig
     from spritz.node.container import Container
     from spritz.node.hardware import Hardware
     from spritz.node.settings import DaemonSettings
@@ -217,7 +217,7 @@ def _serve(
 
     member, keep = None, None
     if ours.membership is not None:
-        from spritz.client.member import member_of
+        from spritz.client.joining.member import member_of
 
         member = member_of(
             ours.membership,

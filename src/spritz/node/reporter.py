@@ -12,7 +12,7 @@ from spritz.model.reports import JobGone
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.channel import Channel
+    from spritz.client.channel.channel import Channel
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor

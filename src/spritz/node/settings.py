@@ -17,8 +17,8 @@ from spritz.config.helpers import HelpersFile
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import Settings, substitute
 from spritz.model.errors import SpritzError
-from spritz.model.networks import networks_of
-from spritz.model.node import NodeConfig
+from spritz.model.node.networks import networks_of
+from spritz.model.node.record import NodeConfig
 from spritz.model.topology import Topology as Network
 from spritz.node import hosts
 from spritz.node.container import SHARED_MEMORY, Container

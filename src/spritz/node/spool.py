@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from spritz.model import stored
 from spritz.model.ids import STEP_BATCH, step_name
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.reports import RunningStep, StepFinished
 from spritz.model.scarcity import UNWRITABLE
 from spritz.node import stored_job

@@ -11,7 +11,7 @@ import zlib
 import msgspec
 
 from spritz.model import stored
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.stepd.spec import SupervisorSpec
 
 #: A job of fewer bytes is stored as it is: the record takes a page of the disk in any case.

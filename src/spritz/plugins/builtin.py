@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from spritz.model.errors import ESLURM
 from spritz.model.ids import INFINITE, NO_VAL
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.rules.availability import queues_jobs
 from spritz.plugins.answer import PluginAnswer
 from spritz.plugins.description import Description

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.notation.octets import octets, plain
 from spritz.plugins.answer import FieldError
 from spritz.plugins.fields import FIELDS

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from spritz.model.ids import NO_VAL
-from spritz.model.job import Job
-from spritz.model.job_tres import allocated, cpu_count, requested, text
-from spritz.model.partition import Partition, opens_to
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job
+from spritz.model.node.partition import Partition, opens_to
+from spritz.model.node.reservation import Reservation
+from spritz.model.rules.job_tres import allocated, cpu_count, requested, text
 from spritz.model.states import JobFlag, JobState, PartitionState
 from spritz.notation import hostlist
 from spritz.plugins.description import Description

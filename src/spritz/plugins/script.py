@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from spritz.model.job import Job
-from spritz.model.partition import Partition
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import Reservation
 from spritz.plugins.answer import PluginAnswer
 from spritz.plugins.description import Description
 from spritz.plugins.records import PartitionView, usable

@@ -9,7 +9,7 @@ from spritz.model.states import JobFlag
 from spritz.notation.jobid import format_pending
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import JobRecord, StepRecord
+    from spritz.model.accounting.records import JobRecord, StepRecord
 
 _REQUEUED = int(JobFlag.REQUEUED)
 

@@ -14,7 +14,7 @@ from spritz.notation.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.explain import Expected, Explanation, PartitionView
+    from spritz.model.queries.explain import Expected, Explanation, PartitionView
 
 #: width of the labels
 LABEL = 10

@@ -16,7 +16,7 @@ from spritz.presentation.table import TableField
 from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import NodeEventRecord, ReservationRecord
+    from spritz.model.accounting.records import NodeEventRecord, ReservationRecord
     from spritz.presentation.association_fields import Row
 
 #: Slurm's numbers of base states, and of flags (slurm.h, NODE_STATE_*).

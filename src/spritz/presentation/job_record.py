@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import suspension
+from spritz.model.job.record import suspension
 from spritz.notation import dependency
 from spritz.notation.duration import format_duration, format_minutes
 from spritz.notation.gres import format_indexes
@@ -21,7 +21,7 @@ from spritz.presentation.record import NULL, hosts, join, moment, one_or_zero, o
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.resources import GresAllocation, GresRequest
 
 

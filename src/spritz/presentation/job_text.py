@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
 

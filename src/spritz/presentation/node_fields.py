@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypedDict, Unpack
 
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
     from spritz.presentation.node_groups import Group
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
 
     Key = Callable[[Partition, NodeView], object]

@@ -50,7 +50,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         f"Weight={config.weight} Owner={view.owner or 'N/A'} MCS_label={view.mcs_label or 'N/A'}"
     )
     if capacity.cores_per_gpu:
-        from spritz.model.gpu_cores import cores_for_gpus
+        from spritz.model.rules.gpu_cores import cores_for_gpus
 
         lines.append(f"RestrictedCoresPerGPU={capacity.cores_per_gpu}({format_ids(cores_for_gpus(capacity))})")
     if view.partitions:

@@ -17,7 +17,7 @@ from spritz.presentation.record import join, limit, yes_no
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
 
 

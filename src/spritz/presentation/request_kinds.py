@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.model.accounting_admin import CallCount
+    from spritz.model.accounting.accounting_admin import CallCount
 
 #: requests that Slurm has as well: name and number
 KINDS: dict[str, tuple[str, int]] = {

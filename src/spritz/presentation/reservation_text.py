@@ -9,7 +9,7 @@ from spritz.presentation.record import NULL, hosts, join, moment, or_null
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
 
 
 def times(reservation: Reservation, now: float) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.accounting import JobRecord, StepRecord
+from spritz.model.accounting.records import JobRecord, StepRecord
 from spritz.presentation import step_usage
 from spritz.presentation.accounting_fields import Style
 from spritz.presentation.accounting_row import Row

@@ -13,7 +13,7 @@ from spritz.presentation.table import TableField
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spritz.model.fairshare import FairShareRow, FairShares
+    from spritz.model.accounting.fairshare import FairShareRow, FairShares
 
 
 class ShareLine:

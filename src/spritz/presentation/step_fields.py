@@ -16,8 +16,8 @@ from spritz.presentation.job_fields import NA, NULL, cluster_name, tres_text
 from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
+    from spritz.model.job.step import StepNode, StepSpec
     from spritz.model.resources import GresRequest
-    from spritz.model.step import StepNode, StepSpec
 
 _LABEL = ("step.job_id", "array_job_id", "array_task_id", "step.step_id", "het_job_id")
 

@@ -12,8 +12,8 @@ from spritz.presentation.record import NULL, join, moment
 from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
 
 if TYPE_CHECKING:
+    from spritz.model.job.step import StepSpec
     from spritz.model.queries.steps import StepView
-    from spritz.model.step import StepSpec
 
 
 def record_text(view: StepView, oneliner: bool = False) -> str:

@@ -1,7 +1,7 @@
 """Fields for the usage of a step's tasks: MaxRSS, AveCPU, TRESUsageInTot …
 
-Usage is stored as `name=number` lists in base units (`model.step_usage`): cpu in milliseconds, memory and disk in
-bytes. Source: sacct(1).
+Usage is stored as `name=number` lists in base units (`model.accounting.step_usage`): cpu in milliseconds, memory and
+disk in bytes. Source: sacct(1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spritz.notation.memory import format_units
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.model.accounting import StepRecord
+    from spritz.model.accounting.records import StepRecord
     from spritz.presentation.accounting_fields import Style
     from spritz.presentation.accounting_row import Row
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from spritz.client.aio import connect
+from spritz.client.channel.aio import connect
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller, locate_database
 from spritz.model.errors import SpritzError
@@ -23,8 +23,8 @@ from spritz.model.tokens import TokenTaken, UseToken
 from spritz.rest.callers import NotAuthenticated
 
 if TYPE_CHECKING:
-    from spritz.client.aio import Address
-    from spritz.client.channel import Channel
+    from spritz.client.channel.aio import Address
+    from spritz.client.channel.channel import Channel
     from spritz.rest.callers import Caller
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor

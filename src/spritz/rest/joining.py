@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, RevokeToken, TokenCreated
+from spritz.model.node.machines import CreateToken, RevokeToken, TokenCreated
 from spritz.rest.answers import Fault, fault_of, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, Daemon

@@ -23,14 +23,14 @@ from msgspec import json, to_builtins
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spritz.model.accounting import AskHistory, Histories, JobPick
+from spritz.model.accounting.records import AskHistory, Histories, JobPick
+from spritz.model.accounting.shares import ListShares, Shares
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
-from spritz.model.shares import ListShares, Shares
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
 from spritz.presentation.live_rows import EXPECTED, JOB_COLUMNS, node_row

@@ -16,7 +16,7 @@ from spritz.rest.answers import encoded
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.presentation.json.documents import Json
     from spritz.presentation.json.shape import Convert
 

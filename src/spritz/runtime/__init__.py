@@ -28,5 +28,5 @@ Map
 `srv`, `ports`, `zone`, `programs`   DNS SRV records; lasting TCP ports; the offset from UTC; site programs
 `ending`     ends a process that was told to end and does not
 
-Requests and responses are one layer up, above `wire`: `client.channel` and `client.server` for daemons.
+Requests and responses are one layer up, above `wire`: `client.channel.channel` and `client.channel.server` for daemons.
 """

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from spritz.model.machines import CERTIFICATE_DAYS as CERTIFICATE_DAYS
+from spritz.model.node.machines import CERTIFICATE_DAYS as CERTIFICATE_DAYS
 from spritz.runtime.tls import LOGIN, NODE, Keys, Machine
 
 #: Tolerated difference between machines' clocks.

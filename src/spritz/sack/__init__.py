@@ -2,7 +2,7 @@
 
 `main`     from the command line to a serving daemon
 `options`  its command line
-`daemon`   the service: `client.relay`, its certificate, and an up-to-date configuration
+`daemon`   the service: `client.relay.relay`, its certificate, and an up-to-date configuration
 
 On nodes slurmd does the same. Source: sackd(8).
 """

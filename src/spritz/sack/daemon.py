@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz import __version__
-from spritz.client.aio import PersistentChannel
-from spritz.client.leader import must_lead, watch_leader
+from spritz.client.channel.aio import PersistentChannel
+from spritz.client.channel.leader import must_lead, watch_leader
 from spritz.model.errors import SpritzError
-from spritz.model.machines import ConfigurationFiles, FetchConfiguration
+from spritz.model.node.machines import ConfigurationFiles, FetchConfiguration
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
@@ -24,8 +24,8 @@ from spritz.runtime.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.client.channel import Channel
-    from spritz.client.member import Member
+    from spritz.client.channel.channel import Channel
+    from spritz.client.joining.member import Member
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 

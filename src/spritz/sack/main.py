@@ -10,9 +10,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.client.configless import configuration, keep
+from spritz.client.joining.configless import configuration, keep
 from spritz.client.locate import locate_controller, locate_database, read_keys
-from spritz.client.munged import munged_of
+from spritz.client.trust.munged import munged_of
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
@@ -24,7 +24,7 @@ from spritz.sack.daemon import serve
 from spritz.sack.options import USAGE, Options, parse
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.runtime.daemonize import Startup
 
 
@@ -50,7 +50,7 @@ def _start(options: Options) -> int:
 
 def _run(options: Options, path: str, membership: Membership, fetched: bool, startup: Startup) -> int:
     """Runs in the process that serves."""
-    from spritz.client.member import member_of
+    from spritz.client.joining.member import member_of
 
     controller, database = locate_controller(path), locate_database(path)
     role = membership.joined.role if membership.joined is not None else "login"

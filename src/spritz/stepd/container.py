@@ -1,7 +1,7 @@
 """A task in a container: this program becomes bwrap, with the task's command in it.
 
-    python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, as `model.job.ContainerOptions` has them,
-                                                             and devices_denied, devices_given of gres.conf
+    python -m spritz.stepd.container OPTIONS COMMAND…        OPTIONS: JSON, `model.job.record.ContainerOptions` with
+                                                             devices_denied, devices_given of gres.conf
     python -m spritz.stepd.container --save OPTIONS PID      after the step's end: --container-save
 
 It runs as the user, as any task does, with the task's variables, CPUs, devices and files. A container is a root file

@@ -12,9 +12,9 @@ import threading
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.live import snapshot
 from spritz.live.choice import ORDERS, Choice, chosen
 from spritz.live.feed import Feed, cluster_name, whole

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import indexes
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 

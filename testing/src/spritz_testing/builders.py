@@ -20,10 +20,11 @@ from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import Step, StepSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reports import JobGone, NodeLost, RegisterNode, RunningStep, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import (
@@ -36,7 +37,6 @@ from spritz.model.resources import (
     mask_of,
     mask_text,
 )
-from spritz.model.step import Step, StepSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

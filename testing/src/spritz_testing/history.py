@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.msgpack import encode
 
-from spritz.model.accounting import EventGroup
+from spritz.model.accounting.records import EventGroup
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs
 from spritz.model.events import step as steps
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import ArrayState, Hold, Job, JobSpec
-from spritz.model.node import NodeConfig
+from spritz.model.job.record import ArrayState, Hold, Job, JobSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from spritz.model.reports import Usage
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
-from spritz.model.step import Step, StepNode, StepSpec
 
 if TYPE_CHECKING:
     from spritz.model.events import Event

@@ -13,12 +13,12 @@ from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
 from spritz.model.events import Event
 from spritz.model.ids import INFINITE, step_name
-from spritz.model.job import Dependency, Job
+from spritz.model.job.record import Dependency, Job
+from spritz.model.job.step import Step, StepNode
 from spritz.model.reasons import Reason
 from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.states import JobFlag, NodeFlag
-from spritz.model.step import Step, StepNode
 from spritz.notation import ranges
 
 if TYPE_CHECKING:

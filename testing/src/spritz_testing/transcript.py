@@ -19,15 +19,15 @@ from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_INTERACTIVE
-from spritz.model.job import Dependency, EndSignal
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Dependency, EndSignal
+from spritz.model.job.step import StepSpec
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reports import StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation
 from spritz.model.states import NodeFlag
-from spritz.model.step import StepSpec
 from spritz.notation import dependency, ranges
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, task_mask
 from spritz_testing.rendering import flag_names, render, render_event, render_job, render_struct

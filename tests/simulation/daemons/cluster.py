@@ -12,18 +12,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
+from spritz.model.job.step import Step, StepSpec
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
-from spritz.model.step import Step, StepSpec
 from spritz_testing.daemons import seam
 from spritz_testing.daemons.controllers import slurmctld
 from spritz_testing.daemons.history import Began, Ended, Entry, History, Signalled

@@ -27,8 +27,8 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency, Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Dependency, Sharing
 from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import GresRequest, mask_ids, mask_of
@@ -43,7 +43,7 @@ from spritz_testing.daemons.wanted import Change, Condition, Wanted
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 _BY_TARGET = {
     "hold": HoldJob,

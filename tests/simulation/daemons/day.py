@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spritz.model.accounting import JobRecord
+from spritz.model.accounting.records import JobRecord
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.states import JobState
 from spritz_testing.daemons.checks import Final, NodeShape, Rules, Violation, check
 from spritz_testing.daemons.history import (

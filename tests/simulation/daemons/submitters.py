@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from spritz.client.aio import connect
+from spritz.client.channel.aio import connect
 from spritz.client.errors import ClientError, RemoteError
 from spritz.controller.journal.contract import content_key
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz_testing.builders import job_spec

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.accounting import JobRecord, JobWithSteps
-from spritz.model.usage import HolderUsage
+from spritz.model.accounting.records import JobRecord, JobWithSteps
+from spritz.model.accounting.usage import HolderUsage
 from spritz_testing.daemons import history
 from spritz_testing.daemons.accounting import policy
 from spritz_testing.daemons.campaign import plan_of

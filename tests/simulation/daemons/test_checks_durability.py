@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz_testing.daemons.history import Outcome
 from tests.simulation.daemons.day import Day, row_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.job import ArrayState
+from spritz.model.job.record import ArrayState
 from spritz.model.states import JobState
 from spritz_testing.daemons.checks import Limit, Story, reached
 from spritz_testing.daemons.wanted import Reserved

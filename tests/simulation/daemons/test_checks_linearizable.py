@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz_testing.daemons.checks import Story, linearizability
 from spritz_testing.daemons.history import Outcome

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Dependency, Hold
-from spritz.model.node import Node, NodeConfig
+from spritz.model.job.record import Dependency, Hold
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz_testing.daemons.checks import repeats

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import ArrayState, Hold
+from spritz.model.job.record import ArrayState, Hold
 from spritz.model.states import JobState
 from spritz_testing.daemons.history import Acted, Outcome
 from spritz_testing.daemons.wanted import Condition

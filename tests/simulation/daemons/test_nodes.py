@@ -9,7 +9,7 @@ import pytest
 from spritz.model.commands.cluster import RebootNodes
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
-from spritz.model.step import StepSpec
+from spritz.model.job.step import StepSpec
 from spritz_testing.daemons.disk import renew_disk
 from spritz_testing.daemons.history import Began, Booted, Ended
 from spritz_testing.daemons.nodes import machine_of, slurmd

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz_testing.daemons.history import Outcome
 from spritz_testing.daemons.wanted import Condition, Wanted

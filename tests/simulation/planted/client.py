@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.planted.entry import Edit, Planted
 
-_RETRY = "client/submission_retry.py"
+_RETRY = "client/command/submission_retry.py"
 _ALLOCATION = "cli/launch/allocation.py"
 
 FAULTS = (
@@ -23,8 +23,8 @@ FAULTS = (
         also=(
             Edit(
                 _RETRY,
-                "from spritz.client.sync import TAKE_OVER_SECONDS, connect_controller\n",
-                "from spritz.client.sync import TAKE_OVER_SECONDS, connect_controller, submit_key\n",
+                "from spritz.client.command.sync import TAKE_OVER_SECONDS, connect_controller\n",
+                "from spritz.client.command.sync import TAKE_OVER_SECONDS, connect_controller, submit_key\n",
             ),
             Edit(
                 _RETRY,

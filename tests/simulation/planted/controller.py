@@ -301,7 +301,7 @@ FAULTS = (
         rule=5,
         defect="b10",
         needs=("streams",),
-        file="client/channel.py",
+        file="client/channel/channel.py",
         old="""\
     def put(self, item: T | Exception | None) -> None:
         self._queue.put_nowait(item)
@@ -357,7 +357,7 @@ FAULTS = (
     Planted(
         name="reconnect_without_a_pause",
         rule=5,
-        file="client/aio.py",
+        file="client/channel/aio.py",
         old="""\
                 self._report(error, reported)
                 await self._clock.sleep(next(waits))

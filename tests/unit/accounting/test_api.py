@@ -19,10 +19,10 @@ from spritz.accounting.associations.store import edit_book, ensure, read_book
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.cli.acct.connect import READS
-from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
+from spritz.model.accounting.records import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
+from spritz.model.accounting.usage import AskReservations, AskUsage
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
-from spritz.model.usage import AskReservations, AskUsage
 from spritz.runtime import directory
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger

@@ -13,8 +13,8 @@ from spritz.accounting.debug_flags import _TABLES, DebugFlags
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.schema import metadata
 from spritz.accounting.select import read_jobs
-from spritz.client.statistics import CallStatistics
-from spritz.model.accounting import RegisterCluster, SelectJobs
+from spritz.client.channel.statistics import CallStatistics
+from spritz.model.accounting.records import RegisterCluster, SelectJobs
 from tests.databases import open_store
 
 

@@ -16,7 +16,7 @@ from spritz.accounting.api import Api
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.events import UnreadableEvents
 from spritz.accounting.store import Store
-from spritz.model.accounting import EventGroup, RegisterCluster
+from spritz.model.accounting.records import EventGroup, RegisterCluster
 from spritz.model.errors import SpritzError
 from spritz.model.stored import FORMAT
 from spritz.runtime.clock import SystemClock

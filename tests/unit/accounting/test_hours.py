@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spritz.accounting.rollup.hours import ClusterHour, Holder, Pairs, Used, Window
-from spritz.model.accounting import NodeEventRecord, ReservationRecord
+from spritz.model.accounting.records import NodeEventRecord, ReservationRecord
 
 HOUR = 3600
 ANN = Holder("physics", "ann")

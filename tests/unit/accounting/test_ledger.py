@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spritz.accounting.ledger import NOT_RECORDED, Changes, Ledger, recorded
-from spritz.model.accounting import JobRecord
+from spritz.model.accounting.records import JobRecord
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events import cluster as cluster_events
@@ -13,10 +13,10 @@ from spritz.model.events import job as jobs
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as steps
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import ArrayState, Hold, Job, JobSpec
+from spritz.model.job.record import ArrayState, Hold, Job, JobSpec
+from spritz.model.node.reservation import Reservation
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
-from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz_testing.history import History

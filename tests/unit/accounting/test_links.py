@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from spritz.accounting.links import Links
-from spritz.model.accounting import EventsFlushed, FlushEvents
+from spritz.model.accounting.records import EventsFlushed, FlushEvents
 from spritz.runtime.log import get_logger
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from spritz.accounting.select import read_jobs
 from spritz.cli.acct.live import fits
-from spritz.model.accounting import EventGroup, JobRecord, RegisterCluster, SelectJobs
+from spritz.model.accounting.records import EventGroup, JobRecord, RegisterCluster, SelectJobs
 from spritz.model.commands.job import RequeueJob
 from spritz.model.events.codec import encode_events
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz_testing.builders import World
 from tests.databases import open_store
 

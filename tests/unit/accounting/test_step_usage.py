@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spritz.model import step_usage as usage
-from spritz.model.accounting import StepRecord
+from spritz.model.accounting import step_usage as usage
+from spritz.model.accounting.records import StepRecord
 from spritz.model.reports import Metric, Usage
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from spritz.accounting.api import Api
 from spritz.accounting.associations.store import ensure, policy_of, read_book
 from spritz.client.errors import RemoteError
-from spritz.model.accounting import EventsFlushed, FlushEvents
+from spritz.model.accounting.records import EventsFlushed, FlushEvents
 from spritz.model.commands.job import Done
 from spritz.model.limits.change import amended
 from spritz.model.limits.records import (

@@ -15,7 +15,7 @@ from spritz.accounting.associations.store import ensure, read_book
 from spritz.accounting.associations.tables import TABLES, book
 from spritz.accounting.store import Store
 from spritz.accounting.upsert import upsert
-from spritz.model.accounting import (
+from spritz.model.accounting.records import (
     JobRecord,
     NodeEventRecord,
     RegisterCluster,

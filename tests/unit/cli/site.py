@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.client.handling import Call, Handler
+from spritz.client.channel.handling import Call, Handler
 from spritz.client.locate import controller_socket_name
 from spritz.controller.api.commands import PLAIN_COMMANDS
 from spritz.controller.api.jobs import JobQueries
@@ -27,14 +27,14 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
 from spritz.model.cluster import Caller
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
-from spritz.model.node import NodeSample
+from spritz.model.node.record import NodeSample
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.jobs import GetScript, ListJobs
 from spritz.model.queries.nodes import ListNodes
 from spritz.model.queries.partitions import ListPartitions
+from spritz.model.queries.reservations import ListReservations
 from spritz.model.queries.steps import ListSteps
-from spritz.model.reservations import ListReservations
 from spritz_testing.builders import ALICE, ROOT, World
 from tests.unit.client.conversation import serving
 

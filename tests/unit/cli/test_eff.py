@@ -15,8 +15,8 @@ from spritz.cli.efficiency.text import text_lines
 from spritz.cli.entry import call
 from spritz.cli.local import eff
 from spritz.cli.spritz import main
-from spritz.model import step_usage
-from spritz.model.accounting import JobRecord, JobWithSteps, StepRecord
+from spritz.model.accounting import step_usage
+from spritz.model.accounting.records import JobRecord, JobWithSteps, StepRecord
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import Metric, Usage
 

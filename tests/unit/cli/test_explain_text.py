@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.explain import (
+from spritz.model.queries.explain import (
     Ahead,
     AheadJob,
     Alternative,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spritz.cli import scontrol, sinfo, squeue
 from spritz.cli.local.history import text_lines
-from spritz.model.accounting import JobHistory, JobRecord, StepRecord
+from spritz.model.accounting.records import JobHistory, JobRecord, StepRecord
 from spritz.notation.oneline import one_line
 from spritz.presentation.table import Table, TableColumn, TableField
 from tests.unit.cli.site import Site

@@ -10,7 +10,7 @@ import pytest
 
 from spritz.cli.local import join
 from spritz.cli.local.paths import ClusterPaths
-from spritz.client.membership import Joined, Membership
+from spritz.client.trust.membership import Joined, Membership
 from spritz.model.errors import SpritzError
 
 

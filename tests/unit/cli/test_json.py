@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from spritz.cli import scontrol, sinfo, squeue
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.resources import GresRequest
 from spritz.model.states import JobState
 from spritz.notation.octets import plain

@@ -15,12 +15,12 @@ from spritz.cli.launch import controller as launch_controller
 from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.create import create_step
 from spritz.cli.launch.settings import Settings
-from spritz.client.handling import DEFERRED, Call, Deferred
+from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import controller_socket_name
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.errors import SpritzError
+from spritz.model.job.step import Step, StepSpec
 from spritz.model.rejection import Rejection
-from spritz.model.step import Step, StepSpec
 from spritz.stepd.reactor import Reactor
 from tests.unit.client.conversation import serving
 

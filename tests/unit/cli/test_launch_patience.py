@@ -12,8 +12,8 @@ from msgspec import Struct
 from spritz.cli.launch import controller as launch_controller
 from spritz.cli.launch.allocation import give_back
 from spritz.cli.launch.controller import Controller
+from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.errors import ClientError
-from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import controller_socket_name
 from spritz.model.commands.job import Done, FinishAllocation
 from spritz.stepd.reactor import Reactor

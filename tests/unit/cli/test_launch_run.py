@@ -19,8 +19,8 @@ from spritz.cli.launch.interrupts import StepSignals
 from spritz.cli.launch.listener import Listener
 from spritz.cli.launch.run import StepRun
 from spritz.cli.launch.settings import Settings
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.resources import NodeAllocation
-from spritz.model.step import Step, StepNode, StepSpec
 from spritz.stepd import protocol
 from spritz.stepd.reactor import Reactor
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.client.sync import connect_controller
+from spritz.client.command.sync import connect_controller
 from spritz.controller.api import nodes, steps
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.steps import ListSteps, Steps

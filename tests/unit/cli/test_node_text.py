@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.node import Node, NodeConfig
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.queries.nodes import NodeView
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.presentation.node_text import gres_text

@@ -15,7 +15,7 @@ from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.options import Fatal
 from spritz.cli.sacct import main
-from spritz.model.accounting import JobPick, JobRecord, StepRecord
+from spritz.model.accounting.records import JobPick, JobRecord, StepRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.states import JobFlag

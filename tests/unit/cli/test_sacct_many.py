@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spritz.cli.acct import answer
-from spritz.model.accounting import JobPick, JobRecord, JobRecords, JobWithSteps, SelectJobs
+from spritz.model.accounting.records import JobPick, JobRecord, JobRecords, JobWithSteps, SelectJobs
 
 
 class _Asked:

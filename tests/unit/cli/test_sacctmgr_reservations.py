@@ -11,9 +11,9 @@ from spritz.cli.context import Context
 from spritz.cli.manager.arguments import read as words_of
 from spritz.cli.manager.reservations import read, rows_of, unused_seconds
 from spritz.cli.manager.show import Style, columns_of, table_text
-from spritz.model.accounting import ReservationRecord
+from spritz.model.accounting.records import ReservationRecord
+from spritz.model.accounting.usage import ReservationUsage
 from spritz.model.limits.records import Association, Book
-from spritz.model.usage import ReservationUsage
 from spritz.notation.times import parse_time
 from spritz.presentation.history_fields import RESERVATION_FIELDS
 

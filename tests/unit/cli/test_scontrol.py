@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from spritz.cli.scontrol import main
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import NodeFlag
 from spritz_testing.builders import ALICE, BOB
 from tests.unit.cli.site import Site

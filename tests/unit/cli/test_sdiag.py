@@ -15,12 +15,12 @@ from msgspec import structs
 
 import spritz.model
 from spritz.cli import sdiag
-from spritz.client.handling import Call
+from spritz.client.channel.handling import Call
 from spritz.client.locate import controller_socket_name
-from spritz.model.accounting_admin import CallCount
+from spritz.model.accounting.accounting_admin import CallCount
 from spritz.model.commands.job import Done
-from spritz.model.diagnostics import CycleCounts, Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import SpritzError
+from spritz.model.queries.diagnostics import CycleCounts, Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.rejection import Rejection
 from spritz.presentation.request_kinds import KINDS
 from tests.unit.cli.site import PORT, Ran, Site

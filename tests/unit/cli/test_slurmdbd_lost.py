@@ -16,12 +16,13 @@ from spritz.cli.acct import connect
 from spritz.cli.acct.answer import answered
 from spritz.cli.acct.connect import READS, DatabaseConnection, connected
 from spritz.cli.context import Context
+from spritz.client.channel.handling import DEFERRED, Call, Deferred
+from spritz.client.command.sync import connect_address
 from spritz.client.errors import ClientError
-from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import DatabaseConfig, database_socket_name
-from spritz.client.sync import connect_address
-from spritz.model import accounting, accounting_admin, usage
-from spritz.model.accounting import JobRecord, JobRecords, JobWithSteps, SelectJobs
+from spritz.model.accounting import accounting_admin, usage
+from spritz.model.accounting import records as accounting
+from spritz.model.accounting.records import JobRecord, JobRecords, JobWithSteps, SelectJobs
 from spritz.model.limits import records
 from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook
 from spritz.model.queries import daemons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.queries.nodes import NodeView
 from spritz.presentation import partition_text
 from spritz.presentation.node_record import record_text

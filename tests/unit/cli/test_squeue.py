@@ -11,7 +11,7 @@ from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.events.job import JobPreempted
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.notation.octets import plain
 from spritz.notation.times import format_time
 from spritz_testing.builders import ALICE, BOB
@@ -179,7 +179,7 @@ def test_a_long_task_list_is_cut_as_slurm_cuts_it(site: Site) -> None:
 
 def test_a_job_of_two_partitions_is_listed_twice_with_priority(site: Site) -> None:
     from spritz.model.commands.cluster import CreatePartition
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
 
     site.world.ok(CreatePartition(partition=Partition(name="long", nodes=("n1",))))
     site.submit(partitions=("debug", "long"))

@@ -20,8 +20,8 @@ from spritz.accounting.store import Store
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.sreport import main
+from spritz.model.accounting.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
 from spritz.model.limits.records import GetBook
-from spritz.model.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
 from spritz.presentation import users
 from spritz.runtime.clock import SystemClock
 from tests.databases import open_store

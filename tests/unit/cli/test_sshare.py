@@ -13,8 +13,8 @@ import pytest
 
 from spritz.cli import sshare
 from spritz.cli.context import Context
+from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.errors import SpritzError
-from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.limits.records import SHARES_PARENT
 from spritz.notation.tres import parse
 

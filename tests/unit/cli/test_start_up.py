@@ -45,7 +45,7 @@ import os
 from importlib import import_module
 main = import_module("spritz.cli." + sys.argv[1]).main
 from spritz.cli.context import Context
-import _socket, spritz.client.sync
+import _socket, spritz.client.command.sync
 def connect(*arguments, **options):
     ends.extend(_socket.socketpair())
     return ends[-1]
@@ -53,8 +53,8 @@ def report(connection, requests):
     os.write(1, loaded().encode())
     os._exit(0)
 ends = []
-spritz.client.sync._open_unix = spritz.client.sync._open_tcp = connect
-spritz.client.sync.Connection.send_many = report
+spritz.client.command.sync._open_unix = spritz.client.command.sync._open_tcp = connect
+spritz.client.command.sync.Connection.send_many = report
 main(sys.argv[2:], Context(sys.argv[1], os.environ, "/", sys.stdin, sys.stdout, sys.stderr))
 """
 )
@@ -82,13 +82,13 @@ def loaded(*words: str, conf: Path, script: str = _SCRIPT) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("squeue",), 44),
-        (("squeue", "-j", "1,2"), 47),
-        (("sinfo",), 47),
-        (("scancel", "99"), 40),
-        (("scontrol", "ping"), 35),
+        (("squeue",), 46),
+        (("squeue", "-j", "1,2"), 50),
+        (("sinfo",), 51),
+        (("scancel", "99"), 42),
+        (("scontrol", "ping"), 36),
         (("scontrol", "show", "hostnames", "n[1-4]"), 22),
-        (("scontrol", "show", "job"), 56),
+        (("scontrol", "show", "job"), 59),
         (("squeue", "--version"), 14),
     ],
 )
@@ -110,7 +110,7 @@ _RECORDS = HEAVY - {"collections", "functools", "re", "socket", "typing"}
 def test_listings_do_without_whole_records_of_jobs(site: Site, words: tuple[str, ...]) -> None:
     """`Reason`, an enumeration of 130, takes as long to create as ten modules."""
     modules = imported(*words, conf=site.directory / "slurm.conf")
-    assert not modules & {"spritz.model.job", "spritz.model.reasons", "spritz.model.cluster"}
+    assert not modules & {"spritz.model.job.record", "spritz.model.reasons", "spritz.model.cluster"}
 
 
 def test_msgspec_itself_loads_no_more_than_it_did() -> None:
@@ -144,15 +144,15 @@ def test_a_call_that_asks_no_daemon_does_without_msgspec(words: tuple[str, ...],
 @pytest.mark.parametrize(
     ("words", "most", "heavy"),
     [
-        (("sprio",), 38, HEAVY),
-        (("sshare",), 35, HEAVY),
-        (("sdiag",), 33, HEAVY),
-        (("sstat", "-j", "1"), 64, HEAVY),
-        (("sacct", "-j", "1"), 55, HEAVY),
-        (("scontrol", "show", "node"), 34, HEAVY),
-        (("scontrol", "update", "jobid=1", "comment=x"), 49, HEAVY),
-        (("sacctmgr", "show", "cluster"), 58, _RECORDS),
-        (("sreport", "cluster", "utilization"), 55, _RECORDS),
+        (("sprio",), 40, HEAVY),
+        (("sshare",), 38, HEAVY),
+        (("sdiag",), 37, HEAVY),
+        (("sstat", "-j", "1"), 69, HEAVY),
+        (("sacct", "-j", "1"), 58, HEAVY),
+        (("scontrol", "show", "node"), 36, HEAVY),
+        (("scontrol", "update", "jobid=1", "comment=x"), 51, HEAVY),
+        (("sacctmgr", "show", "cluster"), 61, _RECORDS),
+        (("sreport", "cluster", "utilization"), 58, _RECORDS),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
@@ -168,7 +168,7 @@ def test_little_is_loaded_before_the_first_byte(
 
 def test_names_need_no_controller_and_no_msgpack(site: Site) -> None:
     modules = imported("scontrol", "show", "hostnames", "n1", conf=site.directory / "slurm.conf")
-    assert "spritz.client.sync" not in modules
+    assert "spritz.client.command.sync" not in modules
     assert "spritz.model.queries" not in modules
 
 

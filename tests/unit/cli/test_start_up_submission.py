@@ -24,11 +24,11 @@ import os
 from importlib import import_module
 main = import_module("spritz.cli." + sys.argv[1]).main
 from spritz.cli.context import Context
-import spritz.client.sync
+import spritz.client.command.sync
 def report(connection, requests):
     os.write(1, loaded().encode())
     os._exit(0)
-spritz.client.sync.Connection.send_many = report
+spritz.client.command.sync.Connection.send_many = report
 main(sys.argv[2:], Context(sys.argv[1], os.environ, "/", sys.stdin, sys.stdout, sys.stderr))
 """
 )
@@ -52,11 +52,11 @@ def before_the_first_byte(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("sbatch", "--wrap", "true"), 44),
-        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 48),
-        (("srun", "true"), 59),
-        (("srun", "-N4", "-n4", "-l", "true"), 59),
-        (("salloc", "true"), 55),
+        (("sbatch", "--wrap", "true"), 46),
+        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 50),
+        (("srun", "true"), 61),
+        (("srun", "-N4", "-n4", "-l", "true"), 61),
+        (("salloc", "true"), 57),
     ],
 )
 def test_little_is_loaded_before_the_first_byte(site: Site, words: tuple[str, ...], most: int) -> None:

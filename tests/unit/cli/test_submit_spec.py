@@ -11,7 +11,7 @@ from spritz.cli.submit.refusals import Refusal, Source
 from spritz.cli.submit.setters import SETTERS
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
-from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
+from spritz.model.job.record import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.resources import GresRequest
 
 NOW = 1_800_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.cli.local.token import _readiness
-from spritz.model.machines import CERTIFICATE_DAYS, JoinedMachine, Tokens
+from spritz.model.node.machines import CERTIFICATE_DAYS, JoinedMachine, Tokens
 
 NOW = 1e9
 OLD, NEW, OTHER = "old" * 9, "new" * 9, "other" * 9

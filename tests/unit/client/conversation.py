@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from spritz.client.handling import Call, Handler
-from spritz.client.server import Server
+from spritz.client.channel.handling import Call, Handler
+from spritz.client.channel.server import Server
 from spritz.runtime import tasks
 from spritz.runtime.log import get_logger
 

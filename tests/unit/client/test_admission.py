@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.client.admission import Admission, Limits, Pool, Rank
-from spritz.client.quota import OverQuota, Quota, Quotas
+from spritz.client.channel.admission import Admission, Limits, Pool, Rank
+from spritz.client.channel.quota import OverQuota, Quota, Quotas
 
 
 def opened(admission: Admission, peer: int | str, rank: Rank, most: int = 100_000) -> int:

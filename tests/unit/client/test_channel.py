@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs
 
-from spritz.client import channel as channel_module
-from spritz.client import server as server_module
-from spritz.client.admission import Limits
-from spritz.client.aio import PersistentChannel, connect
-from spritz.client.channel import Channel
+from spritz.client.channel import channel as channel_module
+from spritz.client.channel import server as server_module
+from spritz.client.channel.admission import Limits
+from spritz.client.channel.aio import PersistentChannel, connect
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import DEFERRED, Call, Deferred, Handler
+from spritz.client.channel.server import Server
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
-from spritz.client.handling import DEFERRED, Call, Deferred, Handler
-from spritz.client.server import Server
 from spritz.model.errors import SpritzError
 from spritz.runtime import log as log_module
 from spritz.runtime import pipe as pipe_module
@@ -553,7 +553,7 @@ def test_a_persistent_channel_says_that_the_peer_is_of_another_release(
     logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without `on_connect`, whose request would be answered by the refusal."""
-    monkeypatch.setattr("spritz.client.channel.hello", lambda role: structs.replace(hello(role), version_max=0))
+    monkeypatch.setattr("spritz.client.channel.channel.hello", lambda role: structs.replace(hello(role), version_max=0))
 
     async def main() -> None:
         async with server_at({Ask: echo}) as (_, name):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.msgpack import encode
 
-from spritz.client import channel as channel_module
-from spritz.client.channel import Channel
+from spritz.client.channel import channel as channel_module
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import Handlers
 from spritz.client.errors import ClientError
-from spritz.client.handling import Handlers
-from spritz.client.mux import Splice
+from spritz.client.relay.mux import Splice
 from spritz.model.commands.job import Done
 from spritz.runtime.log import get_logger
 from spritz.wire.envelope import Response, failure

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import pytest
 from msgspec import Struct
 
-from spritz.client.admission import Limits
-from spritz.client.channel import Channel
+from spritz.client.channel.admission import Limits
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import DEFERRED, Call, Deferred
+from spritz.client.channel.server import Server
+from spritz.client.channel.statistics import CallStatistics
+from spritz.client.command.sync import connect_address
 from spritz.client.errors import RemoteError
-from spritz.client.handling import DEFERRED, Call, Deferred
-from spritz.client.server import Server
-from spritz.client.statistics import CallStatistics
-from spritz.client.sync import connect_address
 from spritz.runtime import log as log_module
 from spritz.runtime import pipe as pipe_module
 from spritz.wire.envelope import Hello, Response, decode_envelope, encode, encode_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from spritz.client.log_throttle import EVERY_SECONDS, PEERS_MAX, LogThrottle
+from spritz.client.channel.log_throttle import EVERY_SECONDS, PEERS_MAX, LogThrottle
 from spritz.runtime.log import Logger, format_event
 
 

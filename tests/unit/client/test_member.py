@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from spritz.client import member
 from spritz.client.errors import ConnectionLost
-from spritz.client.member import Member
-from spritz.client.membership import Joined
-from spritz.model.machines import AuthorityCertificate, FetchAuthority, MachineJoined
+from spritz.client.joining import member
+from spritz.client.joining.member import Member
+from spritz.client.trust.membership import Joined
+from spritz.model.node.machines import AuthorityCertificate, FetchAuthority, MachineJoined
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 

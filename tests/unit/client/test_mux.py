@@ -12,7 +12,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.client.mux import OPEN, PAYLOAD_BYTES_MAX, STREAMS_MAX, WINDOW_BYTES, Mux, MuxStream, Splice
+from spritz.client.relay.mux import OPEN, PAYLOAD_BYTES_MAX, STREAMS_MAX, WINDOW_BYTES, Mux, MuxStream, Splice
 
 
 class Wire:

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from spritz.client.errors import ClientError, certificate_problem, unreachable
-from spritz.client.mux import MuxStream
-from spritz.client.relay import DATABASE_UNREACHABLE, Relay, _Caller, _Link
+from spritz.client.relay.mux import MuxStream
+from spritz.client.relay.relay import DATABASE_UNREACHABLE, Relay, _Caller, _Link
 from spritz.runtime.log import get_logger
 from spritz.runtime.randomness import SystemRandomness
 from spritz.runtime.sockets import AddressInUse, unix_socket

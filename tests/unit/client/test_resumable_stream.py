@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
-from spritz.client.hub import CLIENT, Open, encode_open
-from spritz.client.mux import Mux, MuxStream
-from spritz.client.relay import Relay
-from spritz.client.resumable_stream import COUNT, FORGOTTEN, KEPT_BYTES, LASTING, Answer, ResumableStream
+from spritz.client.relay.hub import CLIENT, Open, encode_open
+from spritz.client.relay.mux import Mux, MuxStream
+from spritz.client.relay.relay import Relay
+from spritz.client.relay.resumable_stream import COUNT, FORGOTTEN, KEPT_BYTES, LASTING, Answer, ResumableStream
 
 
 class Near(asyncio.Transport):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spritz.client.joining import lend_keys
-from spritz.client.membership import SiteCertificates, find_membership
+from spritz.client.joining.joining import lend_keys
+from spritz.client.trust.membership import SiteCertificates, find_membership
 
 
 def written(path: Path, data: bytes) -> Path:

@@ -19,13 +19,13 @@ from msgspec import structs
 
 from spritz.cli.context import Context
 from spritz.cli.control.session import Session
-from spritz.client import sync
-from spritz.client.admission import Limits
+from spritz.client.channel.admission import Limits
+from spritz.client.channel.handling import DEFERRED, Call, Deferred
+from spritz.client.command import sync
+from spritz.client.command.sync import Connection, connect_address, connect_controller
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, NoDaemonHere, RemoteError, RemoteHost
-from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
-from spritz.client.same_machine import refuse_remote
-from spritz.client.sync import Connection, connect_address, connect_controller
+from spritz.client.trust.same_machine import refuse_remote
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.model.tokens import UseToken
@@ -498,7 +498,7 @@ def test_importing_the_client_brings_in_nothing_slow() -> None:
     """STYLE §3: commands must start fast. The list is of what costs more than a millisecond each."""
     program = (
         "import sys, msgspec; before = set(sys.modules);"
-        "import spritz.client.sync, spritz.client.locate, spritz.runtime.clock;"
+        "import spritz.client.command.sync, spritz.client.locate, spritz.runtime.clock;"
         "print(*sorted(set(sys.modules) - before))"
     )
     loaded = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from spritz.client.tokens import BadToken, TokenKeys, token_keys
+from spritz.client.trust.tokens import BadToken, TokenKeys, token_keys
 from spritz.model.errors import SpritzError
 
 KEY = b"s" * 32

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from spritz.client import server as server_module
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
-from spritz.client.handling import Call, Handler
-from spritz.client.server import Server
-from spritz.client.turns import OwnPlaces, Places, Rotation, Turns
+from spritz.client.channel import server as server_module
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.handling import Call, Handler
+from spritz.client.channel.server import Server
+from spritz.client.channel.turns import OwnPlaces, Places, Rotation, Turns
 from spritz.controller.api.listings import in_own_place
 from spritz.runtime import tasks
 from tests.unit.client.conversation import LOG, Answer, Ask, Count, Number, Who, abstract_name

@@ -26,8 +26,8 @@ from spritz.config.schema import (
 )
 from spritz.config.schema.options import INTEGERS, OPTIONS
 from spritz.model.cluster import ClusterSettings
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, NodeCapacity
 from tests.unit.config.sources import names
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from spritz.cli.submit.rows import rows_of
-from spritz.model.job import JobSpec
-from spritz.model.step import StepSpec
+from spritz.model.job.record import JobSpec
+from spritz.model.job.step import StepSpec
 from tests.unit.config.sources import names
 
 #: One process reads the sources, once.

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from spritz.client.membership import Membership
+from spritz.client.trust.membership import Membership
 from spritz.controller.configuration import read_configuration
 from spritz.controller.journal.contract import JournalFailed
 from spritz.controller.lead.agreement import Agreement, agreement_of, decoded, record

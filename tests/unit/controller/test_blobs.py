@@ -23,7 +23,7 @@ from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 

@@ -16,7 +16,7 @@ from spritz.controller.jobcomp.listener import EndedJob
 from spritz.controller.jobcomp.web import document
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.runtime.worker import Worker

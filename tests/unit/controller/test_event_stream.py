@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from spritz.client import server as server_module
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
+from spritz.client.channel import server as server_module
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.server import Server
+from spritz.client.channel.turns import Turns
 from spritz.client.errors import RemoteError
-from spritz.client.server import Server
-from spritz.client.turns import Turns
 from spritz.controller.api import events as events_module
 from spritz.controller.api.events import BATCH_MAX, REPLAYS_MAX, EventStream
 from spritz.controller.journal.contract import Group

@@ -31,10 +31,10 @@ from spritz.model.commands.reservation import CreateReservation, ReservationRequ
 from spritz.model.events import Event
 from spritz.model.events.job import JobHeld
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import CronEntry, Hold, Job
-from spritz.model.job_filter import JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import CronEntry, Hold, Job
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.rejection import Rejection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spritz.controller.groups import changed_groups, group_numbers, with_changed_numbers, with_group_numbers
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 
 gid_of = {"staff": 50, "students": 60}.get
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from msgspec import Struct
 
-from spritz.client.handling import Call, Deferred
+from spritz.client.channel.handling import Call, Deferred
 from spritz.controller.api.identity import Identity, Lookups, identified
 from spritz.model.cluster import Caller
 from spritz.model.errors import SpritzError

@@ -22,8 +22,8 @@ from spritz.model.commands.job import RequeueJob
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
-from spritz.model.job import Dependency, Job, JobSpec
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Dependency, Job, JobSpec
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz_testing.builders import World, capacity

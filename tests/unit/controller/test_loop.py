@@ -22,7 +22,7 @@ from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import Done
 from spritz.model.events import Event
 from spritz.model.events.job import JobsPurged
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from spritz.controller.programs.job_facts import job_facts
 from spritz.controller.programs.mail_text import end_kind, environment, recipient, subject
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.states import JobState
 
 JOB = Job(

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spritz.controller.programs.mail import Mailer
 from spritz.model.events.job import JobEnded, JobRequeued, JobStarted
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from tests.unit.controller.heard import Heard

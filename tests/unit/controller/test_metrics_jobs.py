@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from spritz.controller.metrics.jobs import JobTotals, Tally, Totals
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState

@@ -31,10 +31,10 @@ from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import ApplyPlan, Tick, UpdateNode
 from spritz.model.commands.job import JobSubmitted, ResumeJob, SubmitJob, SuspendJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.launch import Accepted, LaunchBatch, PingNode, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
-from spritz.model.node import NodeSample
+from spritz.model.node.record import NodeSample
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode

@@ -10,9 +10,9 @@ from msgspec import Struct
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.model.commands.step import CreateStep
 from spritz.model.events.step import StepEnded
+from spritz.model.job.step import StepSpec
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from tests.unit.controller.heard import Heard
 
 

@@ -11,7 +11,7 @@ from spritz.controller.api.private import hides_jobs, need_open, own_association
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.limits.standing import ListStandings
 from spritz.scheduling.explain.context import PRIVATE, PlanView

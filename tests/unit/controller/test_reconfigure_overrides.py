@@ -11,8 +11,8 @@ from spritz.controller.reconfigure_overrides import apply_reconfig_flags, with_p
 from spritz.core.state import State
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.power import PowerPolicy
 from spritz.model.states import PartitionState
 from spritz_testing.builders import capacity

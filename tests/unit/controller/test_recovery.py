@@ -21,10 +21,10 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, SubmitJob
 from spritz.model.events import Event
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.rejection import Rejection
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import NodeCapacity

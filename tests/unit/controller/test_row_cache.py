@@ -12,7 +12,7 @@ from spritz.controller.api.row_cache import LISTINGS_MAX, CachedListings, RowCac
 from spritz.controller.api.rows import row_of
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobsPurged
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.states import JobState
 
 FIELDS = ("id", "spec.name", "state", "priority", "allocation", "spec.partitions")

@@ -31,10 +31,10 @@ from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob
 from spritz.model.events import Event
 from spritz.model.events.job import JobsNoted, JobStarted
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.reports import JobGone, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState

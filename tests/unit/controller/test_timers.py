@@ -15,7 +15,7 @@ from msgspec import structs
 from spritz.controller.clock_changes import watch_clock
 from spritz.controller.programs.mail_limits import SUSPENDED_SECONDS, LimitWatch
 from spritz.controller.writer.timers import ClockTimers, DeadlineTimer
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock
 

@@ -11,9 +11,9 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, HoldJob, UpdateJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy, WcKey
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
 from spritz_testing.builders import ALICE, BOB, World, capacity, expect, task_mask

@@ -12,7 +12,7 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import HoldJob, ReleaseJob, UpdateJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.priority import PriorityPolicy
 from spritz_testing.builders import ALICE, BOB, World, capacity

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.model.commands.cluster import Configure
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz_testing.builders import World
 

@@ -13,9 +13,9 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
-from spritz.model.job_filter import JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
 from spritz_testing.builders import ALICE, World, capacity, kinds, only

@@ -15,7 +15,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.power import PowerPolicy
 from spritz_testing.builders import World
 

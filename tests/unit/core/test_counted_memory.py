@@ -11,11 +11,11 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import UpdateJob
-from spritz.model.job_filter import JobTarget
-from spritz.model.job_tres import requested
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Qos
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
+from spritz.model.rules.job_tres import requested
 from spritz_testing.builders import ROOT, World, capacity
 
 NAMES = ("n1", "n2", "n3")

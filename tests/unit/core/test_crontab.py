@@ -9,10 +9,10 @@ import pytest
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
 from spritz.model.commands.job import CancelJobs, CancelResult, RequeueJob, SubmitJob, UpdateJob
-from spritz.model.cron import following
 from spritz.model.events.job import JobEnded
-from spritz.model.job import CronEntry
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.cron import following
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import CronEntry
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, BOB, World, job_spec

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spritz.model.commands.job import CancelJobs, HoldJob, ReleaseJob, RequeueJob
-from spritz.model.job import Dependency
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Dependency
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation

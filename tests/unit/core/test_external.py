@@ -10,14 +10,14 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import AddNodes, Configure, UpdateNode
 from spritz.model.commands.job import FinishAllocation, SuspendJob
 from spritz.model.commands.step import CreateStep
-from spritz.model.job_filter import JobTarget
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.step import StepSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PlannedStart
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, BOB, World, capacity, node_share, replayed
 
 

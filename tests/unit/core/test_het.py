@@ -24,12 +24,12 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep, StepCreated
-from spritz.model.job import CronEntry, Dependency, Hold
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import CronEntry, Dependency, Hold
+from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, World, expect, only
 
 PENDING, RUNNING, CANCELLED = JobState.PENDING, JobState.RUNNING, JobState.CANCELLED

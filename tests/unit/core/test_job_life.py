@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from spritz.core.effects import LaunchBatchOn, SignalOn, TerminateJobOn
-from spritz.model.accounting_of import record_of
+from spritz.model.accounting.accounting_of import record_of
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import CancelJobs, FinishAllocation, ReleaseJob, RequeueJob
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import INFINITE, STEP_BATCH
-from spritz.model.job import EndSignal, Hold
-from spritz.model.job_filter import JobFilter, JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import EndSignal, Hold
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reports import StepFinished

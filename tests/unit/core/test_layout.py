@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.model import layout
-from spritz.model.job import Job, JobSpec
+from spritz.model.job import layout
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.resources import Allocation
 from spritz_testing.builders import node_share
 

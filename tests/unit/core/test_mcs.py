@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from spritz.model.cluster import ClusterSettings, McsPolicy
-from spritz.model.job import JobSpec, Sharing
-from spritz.model.mcs import BadLabel, kept_by, label_of
+from spritz.model.job.record import JobSpec, Sharing
 from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
+from spritz.model.rules.mcs import BadLabel, kept_by, label_of
 from spritz_testing.builders import World, node_share
 
 ANN: dict[str, Any] = {"user": "ann", "account": "physics"}

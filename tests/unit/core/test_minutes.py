@@ -14,7 +14,7 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import Done, ResumeJob, SuspendJob, UpdateJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.priority import PriorityPolicy

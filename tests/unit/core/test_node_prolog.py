@@ -11,7 +11,7 @@ from spritz.core.effects import LaunchBatchOn, LaunchPrologOn, LaunchStepOn, Ter
 from spritz.core.machine import Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.ids import STEP_EXTERN
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reports import NodePrologEnded, PrologEnded, StepFinished, TaskEnd
 from spritz.model.states import JobFlag, JobState

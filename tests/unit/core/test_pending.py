@@ -14,7 +14,7 @@ from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import RebootNodes
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.power import PowerPolicy
 from spritz_testing.builders import ALICE, ROOT, World
 

@@ -9,9 +9,9 @@ import pytest
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, UpdateNode
 from spritz.model.commands.job import Done, RequeueJob, ResumeJob, SuspendJob
-from spritz.model.job import Sharing
-from spritz.model.job_filter import JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Sharing
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, GresAllocation, GresCapacity, NodeAllocation

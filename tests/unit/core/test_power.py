@@ -15,7 +15,7 @@ from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import NodesNotResumed, NodesPowered
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy
 from spritz.model.reports import NodeLost, NodeSilent, PowerProgramStarted, PrologEnded

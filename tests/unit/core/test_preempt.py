@@ -14,8 +14,8 @@ from spritz.core.effects import Effect, SignalOn, SuspendOn, TerminateJobOn
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.job import EndSignal, suspension
-from spritz.model.partition import Partition
+from spritz.model.job.record import EndSignal, suspension
+from spritz.model.node.partition import Partition
 from spritz.model.plan import Plan, PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.resources import Allocation

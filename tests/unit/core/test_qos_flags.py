@@ -9,10 +9,10 @@ import pytest
 from spritz.core.decide.spec import limit_reason
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import UpdateJob
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import JobSpec
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.reasons import Reason
 from spritz_testing.builders import ALICE, World, capacity
 

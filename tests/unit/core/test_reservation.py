@@ -17,12 +17,12 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
     UpdateReservation,
 )
-from spritz.model.job import Hold
-from spritz.model.job_filter import JobFilter
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobFilter
+from spritz.model.job.record import Hold
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import DAY, Reservation
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.reservation import DAY, Reservation
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, World

@@ -25,8 +25,8 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
-from spritz.model.job import Hold
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Hold
 from spritz.model.limits.change import change_between
 from spritz.model.limits.records import Association, ChangePolicy, Policy, SetPolicy
 from spritz_testing.builders import ALICE, BOB, World

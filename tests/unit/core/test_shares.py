@@ -12,8 +12,8 @@ from tests.unit.scheduling.test_preemption import leave, run, states, victims
 
 from spritz.cli.local.shares import text_lines
 from spritz.core.shares import beyond_cluster, share_out, shares
-from spritz.model.job import Sharing
-from spritz.model.shares import Shares
+from spritz.model.accounting.shares import Shares
+from spritz.model.job.record import Sharing
 
 
 def figures(found: Shares) -> dict[str, tuple[int | None, int, int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spritz.core import state
 from spritz.model.commands.step import CreateStep, StepCreated
-from spritz.model.step import Step, StepSpec
+from spritz.model.job.step import Step, StepSpec
 from spritz_testing.builders import ALICE, BOB, ROOT, World, expect
 
 ASKED = StepSpec(argv=("true",), io_key="k1", environment=(b"SECRET=1",))

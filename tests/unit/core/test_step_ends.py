@@ -11,7 +11,7 @@ from spritz.core.timers import step_key
 from spritz.model.commands.job import RequeueJob, ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, World
 

@@ -8,7 +8,7 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.step import CreateStep
-from spritz.model.step import StepSpec
+from spritz.model.job.step import StepSpec
 from spritz_testing.builders import ALICE, World
 
 

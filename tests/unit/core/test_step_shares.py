@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from spritz.core.step_layout import lay_out
-from spritz.model.job import Job, JobSpec
-from spritz.model.node import Node, NodeConfig
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import StepNode, StepSpec
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
-from spritz.model.step import StepNode, StepSpec
 
 EACH = (GresRequest("shard", "", 2),)
 

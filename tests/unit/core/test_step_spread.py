@@ -10,12 +10,12 @@ from tests.fuzz.guard import guard
 
 from spritz.core.step_layout import lay_out
 from spritz.model.commands.step import CreateStep
-from spritz.model.job import Job, JobSpec
-from spritz.model.node import Node, NodeConfig
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import StepSpec
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, World
 
 

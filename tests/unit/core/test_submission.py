@@ -14,13 +14,13 @@ from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
-from spritz.model.job import ContainerOptions
-from spritz.model.job_filter import JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import ContainerOptions
+from spritz.model.job.step import StepSpec
+from spritz.model.node.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
 from spritz.model.states import PartitionState
-from spritz.model.step import StepSpec
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, expect, job_spec
 
 Make = Callable[..., World]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import UpdateJob
 from spritz.model.ids import INFINITE
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy
 from spritz_testing.builders import World, capacity
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import HoldJob, TopJob
-from spritz.model.job_filter import JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.node.partition import Partition
 from spritz.model.rejection import Rejection
 from spritz_testing.builders import ALICE, BOB, World
 

@@ -13,8 +13,8 @@ from spritz.core.decide.update import PENDING
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import Done, HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.ids import INFINITE
-from spritz.model.job import Dependency, Hold, JobSpec
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Dependency, Hold, JobSpec
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, expect, kinds, task_mask

@@ -14,10 +14,10 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import ResumeJob, SuspendJob
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import AdoptUsage, Association, Policy, Qos, ResetUsage, SetPolicy, UsageRow
 from spritz.model.limits.usage import RAW, WALL, Decay, Usage, billable
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.priority import PriorityPolicy
 from spritz_testing.builders import ALICE, World, capacity
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spritz.model.job import JobSpec
-from spritz.model.job_tres import requested_pairs
+from spritz.model.job.record import JobSpec
+from spritz.model.rules.job_tres import requested_pairs
 
 
 @pytest.mark.parametrize(

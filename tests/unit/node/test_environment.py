@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spritz.model.job import ArrayState, Dependency, Job, JobSpec
+from spritz.model.job.record import ArrayState, Dependency, Job, JobSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation
-from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node.launch.environment import (
     NodeFacts,
     batch_variables,

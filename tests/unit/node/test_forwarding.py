@@ -15,10 +15,10 @@ import pytest
 from msgspec import Struct, structs
 from tests.ports import free_port
 
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
-from spritz.client.membership import Membership
-from spritz.client.server import Server
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
+from spritz.client.channel.server import Server
+from spritz.client.trust.membership import Membership
 from spritz.model.branches import tree
 from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, SignalTasks
 from spritz.model.rejection import Rejection

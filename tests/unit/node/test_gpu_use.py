@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spritz.model.job import Job, JobSpec
-from spritz.model.node import GpuSample
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.record import GpuSample
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
 from spritz.node.gpu_use import GpuUse
 from spritz.node.job_mapping import gpus_of, write_mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node.health import pauses, state_of, wants_check
 from spritz_testing.builders import capacity, job_spec

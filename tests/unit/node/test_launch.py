@@ -7,10 +7,10 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import Allocation, GresAllocation, GresCapacity, NodeAllocation
-from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.build import MemoryRule, NodeSetup, batch_spec, step_spec
 from spritz.node.launch.environment import NodeFacts

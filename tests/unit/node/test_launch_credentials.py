@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from spritz.client.membership import Membership
-from spritz.model.job import Job
+from spritz.client.trust.membership import Membership
+from spritz.model.job.record import Job
 from spritz.model.launch import LaunchProlog, SignedLaunch
 from spritz.node.credentials import Launches
 from spritz.runtime.authority import Signer

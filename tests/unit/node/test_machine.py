@@ -9,7 +9,8 @@ import pytest
 from msgspec import structs
 
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.launch import (
     LaunchBatch,
     LaunchProlog,
@@ -23,7 +24,6 @@ from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
-from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node import actions
 from spritz.node.machine import Machine
 

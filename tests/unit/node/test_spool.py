@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spritz.model import stored
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Job, JobSpec
+from spritz.model.job.record import Job, JobSpec
 from spritz.model.reports import RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.scarcity import UNWRITABLE

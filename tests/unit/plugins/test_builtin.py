@@ -5,8 +5,8 @@ from __future__ import annotations
 from spritz.config.plugins import JOB_SUBMIT
 from spritz.model.errors import ESLURM
 from spritz.model.ids import INFINITE
-from spritz.model.job import JobSpec
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
 from spritz.model.states import PartitionState
 from spritz.plugins.builtin import BUILTIN, SCRIPTS, BuiltinContext
 from spritz.plugins.description import Description

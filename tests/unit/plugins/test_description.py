@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.ids import INFINITE, NO_VAL
-from spritz.model.job import ContainerOptions, Dependency, EndSignal, JobSpec, Sharing
+from spritz.model.job.record import ContainerOptions, Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.resources import GresRequest
 from spritz.plugins.answer import FieldError
 from spritz.plugins.description import Description

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.job import Job, JobSpec
-from spritz.model.partition import Partition
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import Reservation
 from spritz.plugins.answer import PluginError
 from spritz.plugins.description import Description
 from spritz.plugins.lua_submit import LuaSubmit

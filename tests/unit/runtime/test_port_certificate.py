@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spritz.client import aio
+from spritz.client.channel import aio
 from spritz.model.errors import SpritzError
 from spritz.runtime import log, tls
 from spritz.runtime.authority import Authority, own_keys

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.job import Job, JobSpec, Sharing
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import Job, JobSpec, Sharing
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.notation import features
 

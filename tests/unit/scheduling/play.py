@@ -11,7 +11,7 @@ from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.events import job as job_events
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency, JobSpec
+from spritz.model.job.record import Dependency, JobSpec
 from spritz.model.plan import Plan
 from spritz.model.reports import JobGone, StepFinished, StepStarted, TaskEnd
 from spritz.notation import dependency

@@ -15,9 +15,9 @@ from spritz.model.commands.job import Done, JobSubmitted, SubmitJob
 from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobNodeGone, JobQueued, JobStarted
-from spritz.model.job import ArrayState, Job, JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import ArrayState, Job, JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeCapacity, mask_of, mask_text
 from spritz.model.states import JobState, NodeFlag, NodeState

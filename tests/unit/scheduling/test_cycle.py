@@ -9,7 +9,7 @@ from msgspec import structs
 
 from spritz.model.events import ALL_EVENTS
 from spritz.model.events.job import JobHeld, JobReleased, JobResumed, JobSuspended, JobUpdated
-from spritz.model.job import ArrayState, Hold, JobSpec, Sharing
+from spritz.model.job.record import ArrayState, Hold, JobSpec, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState, PartitionState
 from spritz.scheduling.forecast import full_cycle

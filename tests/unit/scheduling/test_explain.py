@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from spritz.model.events.cluster import PolicyChanged
-from spritz.model.explain import Explanation
-from spritz.model.job import Dependency, Hold
+from spritz.model.job.record import Dependency, Hold
 from spritz.model.limits.records import Association, Policy, Qos
+from spritz.model.queries.explain import Explanation
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
 from spritz.scheduling.explain.alternatives import once_free, try_others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from spritz.model.job import Dependency, JobSpec
+from spritz.model.job.record import Dependency, JobSpec
 from spritz.model.limits.records import Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.scheduling.explain.alternatives import try_others
 from tests.unit.scheduling.site import spec
 from tests.unit.scheduling.test_explain import counts, others, texts, told

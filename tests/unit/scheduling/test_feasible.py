@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Dependency, EndSignal, JobSpec, ResourceLimit
+from spritz.model.job.record import Dependency, EndSignal, JobSpec, ResourceLimit
 from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.placement import place as place_module

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.plan import Plan
 from spritz.scheduling import kernels
 from spritz.scheduling.kernels import lanes

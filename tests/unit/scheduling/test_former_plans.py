@@ -6,7 +6,7 @@ import pytest
 
 from spritz.model.commands.job import CancelJobs, HoldJob, RequeueJob
 from spritz.model.events.job import JobsNoted
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from tests.unit.scheduling.site import Site, node, spec

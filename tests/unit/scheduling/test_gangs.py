@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from spritz.model.events.job import JobHeld
-from spritz.model.job import Hold, Sharing
+from spritz.model.job.record import Hold, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling.placement.earliest import earliest

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.gpu_cores import gpu_cores
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.resources import GresCapacity, NodeCapacity, mask_of
+from spritz.model.rules.gpu_cores import gpu_cores
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 #: two GPUs on each socket

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy

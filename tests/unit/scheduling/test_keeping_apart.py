@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster import McsPolicy
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.topology import Block, Switch, Topology
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 

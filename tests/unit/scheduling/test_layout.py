@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.resources import Allocation, GresCapacity, GresRequest
 from tests.unit.scheduling.site import SETTINGS, Site, cpu_ids, cpus, devices, gpus, node, partition, spec
 

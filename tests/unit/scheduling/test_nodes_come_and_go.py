@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
-from spritz.model.node import NodeConfig
+from spritz.model.node.record import NodeConfig
 from spritz.model.states import NodeFlag, NodeState
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 

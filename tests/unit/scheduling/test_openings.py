@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from spritz.model.job import JobSpec, Sharing
+from spritz.model.job.record import JobSpec, Sharing
 from spritz.scheduling import kernels
 from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import CancelJobs, ResumeJob, SuspendJob
-from spritz.model.job import Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Sharing
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.predict import Likeness, Predictor, corrected, expected_slowdown
+from spritz.model.rules.predict import Likeness, Predictor, corrected, expected_slowdown
 
 
 def job(user: str = "ann", name: str = "train", limit: float = 3600, processors: int = 8) -> Likeness:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
-from spritz.model.predict import likeness_of
+from spritz.model.rules.predict import likeness_of
 from spritz_testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 

@@ -13,8 +13,8 @@ from msgspec import structs
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import UpdateJob
-from spritz.model.job import JobSpec, Sharing
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import JobSpec, Sharing
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityInputs, PriorityPolicy
@@ -312,7 +312,7 @@ def test_a_suspended_job_makes_room_at_once_and_goes_on_when_the_other_has_ended
 def end(here: Site, job_id: int) -> None:
     """scancel, and its nodes are free."""
     from spritz.model.commands.job import CancelJobs
-    from spritz.model.job_filter import JobFilter, JobTarget
+    from spritz.model.job.job_filter import JobFilter, JobTarget
     from spritz.model.reports import JobGone
 
     job = here.jobs[job_id]

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from spritz.model.commands.job import CancelJobs, HoldJob
 from spritz.model.events.cluster import PolicyChanged
-from spritz.model.job import Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone

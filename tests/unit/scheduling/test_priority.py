@@ -15,9 +15,9 @@ from spritz.model.commands.cluster import KeepPriorities
 from spritz.model.commands.job import UpdateJob
 from spritz.model.events.cluster import PartitionUpdated
 from spritz.model.events.job import JobUpdated
-from spritz.model.job import Job, JobSpec
-from spritz.model.job_filter import JobTarget
-from spritz.model.partition import Partition
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest

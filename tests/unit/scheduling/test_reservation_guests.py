@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spritz.core.effects import SignalOn
 from spritz.model.commands.cluster import ApplyPlan, Tick
-from spritz.model.job import EndSignal, JobSpec
+from spritz.model.job.record import EndSignal, JobSpec
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.states import JobState, NodeFlag, NodeState
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec

@@ -18,8 +18,8 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
     UpdateReservation,
 )
-from spritz.model.job import JobSpec
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import JobSpec
+from spritz.model.node.reservation import Reservation
 from tests.unit.scheduling.site import SETTINGS, Site, cpu_ids, devices, gpus, node, spec
 from tests.unit.scheduling.test_reservations import do
 

@@ -14,7 +14,7 @@ from spritz.model.commands.job import Done, SubmitJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.ids import INFINITE
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.topology import Switch, Topology
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 

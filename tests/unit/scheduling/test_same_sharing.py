@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from spritz.model.cluster import McsPolicy
 from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
 from spritz.model.commands.job import CancelJobs, Done, SuspendJob
-from spritz.model.job import Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Sharing
 from spritz.model.power import PowerPolicy
 from spritz.scheduling.plan.feasible import check_whole
 from spritz.scheduling.view.projection import Projection

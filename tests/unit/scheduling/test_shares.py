@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.model.resources import GresCapacity, GresRequest
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spritz.model.predict import expected_slowdown
+from spritz.model.rules.predict import expected_slowdown
 from spritz.sim.studies.processors.shortest import BLOCK_MAX, Room, Shortest
 
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from spritz.model import step_usage
-from spritz.model.accounting import StepRecord
+from spritz.model.accounting import step_usage
+from spritz.model.accounting.records import StepRecord
 from spritz.model.reports import Usage
 from spritz.stepd.energy import NvidiaGpus, Rapl, counters
 from spritz.stepd.usage import StepUsage

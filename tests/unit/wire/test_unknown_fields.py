@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct, defstruct, msgpack
 from msgspec.structs import fields
 
-from spritz.model import accounting_admin
+from spritz.model.accounting import accounting_admin
 from spritz.model.limits.records import Account, Book, EditBook, Qos, Record, RehearseEdit
 from spritz.wire.envelope import Request, decode_envelope, encode_request
 from spritz.wire.frames import PREFIX_BYTES

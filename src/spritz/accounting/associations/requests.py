@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from spritz.accounting.api import Api
     from spritz.accounting.links import Link
-    from spritz.client.handling import Call, Handler
+    from spritz.client.channel.handling import Call, Handler
 
 #: lowest first
 LEVELS = ("Operator", "Administrator")

@@ -27,7 +27,7 @@ from spritz.notation import hostlist, tres
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from spritz.model.accounting import NodeEventRecord, ReservationRecord
+    from spritz.model.accounting.records import NodeEventRecord, ReservationRecord
 
 Pairs = tuple[tuple[str, int], ...]
 Interval = tuple[int, int]

@@ -11,8 +11,8 @@ from spritz.accounting import schema
 from spritz.accounting.associations.tables import TABLES
 from spritz.accounting.nodes import tres_by_node
 from spritz.accounting.rollup.hours import Holder, Used
-from spritz.model import step_usage
-from spritz.model.accounting import NodeEventRecord, ReservationRecord
+from spritz.model.accounting import step_usage
+from spritz.model.accounting.records import NodeEventRecord, ReservationRecord
 from spritz.model.ids import STEP_MAX
 from spritz.model.limits.records import Association
 from spritz.model.resources import mask_of

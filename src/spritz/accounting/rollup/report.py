@@ -17,8 +17,8 @@ from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import Amounts, add, add_text
 from spritz.accounting.rollup.hours import pairs_of, used_amounts
 from spritz.accounting.rollup.read import suspensions
-from spritz.model.accounting import ReservationRecord
-from spritz.model.usage import (
+from spritz.model.accounting.records import ReservationRecord
+from spritz.model.accounting.usage import (
     AskReservations,
     AskUsage,
     ClusterUsage,

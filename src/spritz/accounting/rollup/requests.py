@@ -12,15 +12,22 @@ from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.select import need_few
+from spritz.model.accounting.usage import (
+    AskJobSizes,
+    AskReservations,
+    AskUsage,
+    JobSizes,
+    ReservationReport,
+    UsageReport,
+)
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
-from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.accounting.api import Api
-    from spritz.client.handling import Call, Handler
+    from spritz.client.channel.handling import Call, Handler
 
 #: Seconds between checks for late events that rewound the roll-up.
 LOOK_SECONDS = 60.0

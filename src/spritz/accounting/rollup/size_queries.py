@@ -19,8 +19,8 @@ from spritz.accounting.rollup.sizes import Days, Size, Sums, merge, summed
 from spritz.accounting.rollup.stored import sizes_within
 from spritz.accounting.select import Choice, matching
 from spritz.accounting.store import job_of
-from spritz.model.accounting import SelectJobs
-from spritz.model.usage import AskJobSizes, JobSize
+from spritz.model.accounting.records import SelectJobs
+from spritz.model.accounting.usage import AskJobSizes, JobSize
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection

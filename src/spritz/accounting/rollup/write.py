@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.accounting.rollup.hours import Pairs, Window
     from spritz.accounting.rollup.sizes import Days, Sums
-    from spritz.model.accounting import NodeEventRecord
+    from spritz.model.accounting.records import NodeEventRecord
 
 
 class Piece:

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from spritz.client.errors import ConnectionLost
 from spritz.client.locate import locate_database
-from spritz.model.accounting import PICKS_MAX, JobRecords
+from spritz.model.accounting.records import PICKS_MAX, JobRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.acct.live import Live
-    from spritz.model.accounting import JobPick, JobWithSteps, SelectJobs
+    from spritz.model.accounting.records import JobPick, JobWithSteps, SelectJobs
 
 
 def answered(connection: DatabaseConnection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:

@@ -18,7 +18,7 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import words
 from spritz.client.locate import read_keys
-from spritz.model.accounting import JobRecord
+from spritz.model.accounting.records import JobRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.notation.duration import DurationError, parse_minutes

@@ -14,7 +14,7 @@ from spritz.cli.options import Fatal
 
 if TYPE_CHECKING:
     from spritz.cli.acct.connect import DatabaseConnection
-    from spritz.model.accounting import JobPick, SelectJobs
+    from spritz.model.accounting.records import JobPick, SelectJobs
 
 
 def picked(connection: DatabaseConnection, query: SelectJobs, text: str) -> SelectJobs:

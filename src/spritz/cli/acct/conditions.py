@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import split_ids, words
-from spritz.model.accounting import JobPick, SelectJobs
+from spritz.model.accounting.records import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.notation import jobid
 from spritz.notation.duration import DurationError, parse_minutes

@@ -12,9 +12,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
-from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
-from spritz.client.locate import locate_database
-from spritz.client.sync import (
+from spritz.client.command.sync import (
     HOST_SECONDS,
     RELAY_START_SECONDS,
     TAKE_OVER_SECONDS,
@@ -22,6 +20,8 @@ from spritz.client.sync import (
     is_member,
     retry_pause,
 )
+from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
+from spritz.client.locate import locate_database
 
 #: Seconds that a slurmdbd of this machine is given to answer: it may be starting, and `spritz up` does not wait for it.
 START_SECONDS = 3.0
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.cli.context import Context
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import DatabaseConfig
-    from spritz.client.sync import Connection
 
     T = TypeVar("T")
 

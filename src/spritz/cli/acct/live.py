@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.sync import connect_controller
-from spritz.model.accounting import NEW_LIFE_SECONDS, JobPick, JobWithSteps
-from spritz.model.accounting_of import record_of, step_record_of
+from spritz.model.accounting.accounting_of import record_of, step_record_of
+from spritz.model.accounting.records import NEW_LIFE_SECONDS, JobPick, JobWithSteps
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.notation.hostlist import expand
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
-    from spritz.model.job import Job
+    from spritz.model.accounting.records import JobRecord, SelectJobs, StepRecord
+    from spritz.model.job.record import Job
 
 #: AccountingStoreFlags with an effect here: the controller shows these fields to all who may see the job.
 _KEEP = frozenset({"job_comment", "job_extra"})

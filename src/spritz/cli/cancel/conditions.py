@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation import jobid
 from spritz.notation.hostlist import expand
 from spritz.notation.signals import SignalError, parse_signal

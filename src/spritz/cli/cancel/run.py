@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from spritz.cli import clusters
 from spritz.cli.cancel import conditions
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import CancelJobs, CancelResult
 from spritz.model.errors import ESLURM, SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation.jobid import JobReference
 from spritz.notation.jobid import format as format_reference
 from spritz.presentation.job_text import job_label
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.options import Row
+    from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
-    from spritz.client.sync import Connection
     from spritz.model.commands.job import CancelOutcome
 
 #: errors for whole jobs that are only shown with -v, and count as success
@@ -80,7 +80,7 @@ def _where_they_are(
     """Jobs of a federation are cancelled on the cluster that runs them, or at their origin."""
     from msgspec.structs import replace
 
-    from spritz.client.sync import connect_controller
+    from spritz.client.command.sync import connect_controller
     from spritz.model.federation import origin_number
 
     def cancelled(some: JobFilter) -> int:

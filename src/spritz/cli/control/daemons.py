@@ -7,9 +7,9 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import version_text
+from spritz.client.command.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost, unreachable
 from spritz.client.locate import locate_controller
-from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
 from spritz.config.schema import slurm_keys
 from spritz.model.errors import ESLURM
 from spritz.model.queries.daemons import (
@@ -355,7 +355,7 @@ def version(session: Session, words: list[str]) -> int:
 
 def completing(session: Session, words: list[str]) -> int:
     """Jobs in state COMPLETING, and the nodes that they wait for."""
-    from spritz.model.job_filter import JobFilter
+    from spritz.model.job.job_filter import JobFilter
     from spritz.model.queries.jobs import JobRows, ListJobs
 
     query = ListJobs(

@@ -17,7 +17,7 @@ from spritz.presentation.json.explain import show
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.control.session import Session
-    from spritz.model.explain import Explanation
+    from spritz.model.queries.explain import Explanation
 
 #: Columns where output is no terminal and COLUMNS is not set.
 WIDTH = 100

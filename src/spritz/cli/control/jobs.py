@@ -11,7 +11,7 @@ from spritz.cli.queue.conditions import split_ids
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, HoldJob, NotifyJob, ReleaseJob, RequeueJob, ResumeJob, SuspendJob, TopJob
 from spritz.model.errors import ESLURM
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation import jobid
 from spritz.notation.ranges import format_ids, parse_ids
 

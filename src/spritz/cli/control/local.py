@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.locate import locate_controller
 from spritz.model.ids import step_name
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.record import moment
 

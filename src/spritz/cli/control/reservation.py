@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.control.pairs import find, split, unquoted
 from spritz.client.errors import RemoteError
-from spritz.model.reservations import ListReservations, Reservations
+from spritz.model.queries.reservations import ListReservations, Reservations
 from spritz.notation.duration import INFINITE, DurationError, parse_seconds
 from spritz.notation.hostlist import HostlistError, expand
 from spritz.notation.times import TimeError, parse_time
@@ -15,7 +15,7 @@ from spritz.runtime.zone import calendar
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
 
 #: keys, and why one is refused
 KEYS: dict[str, str] = {

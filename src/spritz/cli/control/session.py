@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
     T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Session:
     def controller(self, *, wait_seconds: float | None = None) -> Connection:
         """The connection, opened on first use; see `connect_controller` for the wait. Raises ClientError."""
         if self._controller is None:
-            from spritz.client.sync import connect_controller
+            from spritz.client.command.sync import connect_controller
 
             self._controller = connect_controller(wait_seconds=wait_seconds)
             if self.verbose:

@@ -78,7 +78,7 @@ def licenses(session: Session, words: list[str]) -> int:
     if not known:
         session.out("No licenses configured in Slurm.\n")
         return 0
-    from spritz.model.job_filter import JobFilter
+    from spritz.model.job.job_filter import JobFilter
 
     used = dict.fromkeys(known, 0)
     asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)

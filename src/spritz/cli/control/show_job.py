@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.errors import RemoteError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.resources import mask_ids
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.cli.control.session import Session
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def run(session: Session, words: list[str]) -> int:

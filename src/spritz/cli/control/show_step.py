@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.control.jobs import target_of
 from spritz.client.errors import RemoteError
 from spritz.model.ids import STEP_MAX
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.presentation.step_record import record_text
 

@@ -10,13 +10,13 @@ from spritz.cli.control.pairs import find, not_supported, split, unquoted
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, UpdateJob
 from spritz.model.errors import ESLURM, SpritzError
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.control.session import Session
-    from spritz.model.job_filter import JobTarget
+    from spritz.model.job.job_filter import JobTarget
 
     Changes = dict[str, object]
 

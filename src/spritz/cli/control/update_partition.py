@@ -17,7 +17,7 @@ from spritz.config.schema.partitions import PARTITION_KEYS
 from spritz.model.commands.cluster import CreatePartition, DeletePartition, UpdatePartition
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.notation.hostlist import HostlistError, expand
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.config.schema.key import Key
 
-#: key of slurm.conf -> field of `model.partition.Partition`
+#: key of slurm.conf -> field of `model.node.partition.Partition`
 FIELDS = {
     "AllocNodes": "allow_alloc_nodes",
     "AllowAccounts": "allow_accounts",

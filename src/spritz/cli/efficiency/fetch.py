@@ -8,15 +8,15 @@ from spritz.cli.acct.answer import answered
 from spritz.cli.acct.conditions import picks_of
 from spritz.cli.acct.connect import connected
 from spritz.cli.stat.running_steps import measured_record
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.sync import connect_controller
-from spritz.model.accounting import SelectJobs
+from spritz.model.accounting.records import SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.queries.steps import MeasureSteps, StepUsage
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
-    from spritz.model.accounting import JobWithSteps
+    from spritz.model.accounting.records import JobWithSteps
 
 
 def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:

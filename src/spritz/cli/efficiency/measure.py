@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model import step_usage
+from spritz.model.accounting import step_usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation import tres
 from spritz.notation.hostlist import sort
 from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import JobWithSteps, StepRecord
+    from spritz.model.accounting.records import JobWithSteps, StepRecord
 
 _MIB = 1024 * 1024
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
-    from spritz.model.partition import Partition
+    from spritz.client.command.sync import Connection
+    from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
     from spritz.presentation.columns import Column
 
@@ -113,7 +113,7 @@ class NodeListing:
 
     def show_reservations(self, controller: Connection) -> None:
         """Ask for reservations and print them; options about nodes do not matter."""
-        from spritz.model.reservations import ListReservations, Reservations
+        from spritz.model.queries.reservations import ListReservations, Reservations
         from spritz.presentation.reservation_text import table
 
         answer = controller.call(ListReservations(), Reservations)

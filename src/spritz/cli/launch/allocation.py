@@ -17,7 +17,7 @@ from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitHetJob
 from spritz.model.errors import ESLURM, SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
     from spritz.model.commands.job import SubmitJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.queries.allocations import AllocationGranted
 
 #: Seconds within which a grant counts as immediate, without a message about waiting.
@@ -100,7 +100,7 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
         except RemoteError:
             raise
         except ClientError as error:
-            from spritz.client.submission_retry import RETRY_SECONDS, outcome_unknown
+            from spritz.client.command.submission_retry import RETRY_SECONDS, outcome_unknown
 
             controller.close()
             if deadline and monotonic() + RETRY_SECONDS >= deadline:

@@ -14,11 +14,11 @@ from spritz.cli.launch.listener import Listener
 from spritz.cli.launch.run import StepRun
 from spritz.cli.launch.settings import Settings
 from spritz.cli.launch.terminal import Terminal
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.step import AttachStep, StepCreated
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.notation import hostlist
 from spritz.stepd import protocol
@@ -27,7 +27,7 @@ from spritz.stepd.reactor import Reactor
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values
-    from spritz.model.step import Step
+    from spritz.model.job.step import Step
 
 
 def show_layout(job_id: int, step_id: int, context: Context) -> int:

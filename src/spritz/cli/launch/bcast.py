@@ -19,7 +19,7 @@ from spritz.cli.submit import request_context
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import SignalStep
 from spritz.model.errors import SpritzError
-from spritz.model.step import StepSpec
+from spritz.model.job.step import StepSpec
 from spritz.stepd import protocol
 
 if TYPE_CHECKING:

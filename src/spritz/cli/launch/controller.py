@@ -8,8 +8,8 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import Connection, connect_controller, decoder_of
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
-from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.stepd.reactor import READABLE
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.model.step import Step
+    from spritz.model.job.step import Step
     from spritz.stepd.reactor import Reactor
     from spritz.wire.envelope import Response
 
@@ -45,7 +45,7 @@ def running_on(
     """(job id, node) wherever a step runs; None if the controller does not answer. `errors` gets why it could not be
     started elsewhere.
     """
-    from spritz.model.job_filter import JobFilter, JobTarget
+    from spritz.model.job.job_filter import JobFilter, JobTarget
     from spritz.model.queries.steps import ListSteps, Steps
 
     targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)

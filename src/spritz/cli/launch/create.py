@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.settings import Settings
-    from spritz.model.step import Step, StepSpec
+    from spritz.model.job.step import Step, StepSpec
 
     Wording = Callable[[RemoteError, int, Context], SpritzError]
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spritz.cli.launch.listener import Listener
     from spritz.cli.launch.run import StepRun
     from spritz.cli.submit.values import Values
+    from spritz.model.job.step import Step
     from spritz.model.queries.allocations import AllocationGranted
-    from spritz.model.step import Step
 
 #: (options, program) of a component.
 Program = tuple["Values", list[str]]

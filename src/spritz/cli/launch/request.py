@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.submit import request_context
 from spritz.model.errors import SpritzError
-from spritz.model.step import StepSpec
+from spritz.model.job.step import StepSpec
 from spritz.notation import nodecount
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.launch.settings import Settings
-    from spritz.model.step import Step
+    from spritz.model.job.step import Step
 
 #: Seconds in which equal ends of tasks are collected into one message.
 _TOGETHER_SECONDS = 0.05

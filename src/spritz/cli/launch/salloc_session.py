@@ -15,9 +15,9 @@ from spritz.cli.launch import allocation
 from spritz.cli.launch.controller import Controller
 from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.submit import request_context, spec
+from spritz.client.command.sync import submit_key
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import WORKING_CLUSTER, find_slurm_conf, locate_controller, read_keys, working_cluster
-from spritz.client.sync import submit_key
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.notation import signals
@@ -182,7 +182,7 @@ class Holding:
         if self._elsewhere:
             environment[WORKING_CLUSTER] = working_cluster(locate_controller())
         if granted.components:
-            from spritz.model import het
+            from spritz.model.job import het
 
             environment |= het.variables(granted.components, twice=True)
         if self.given.get("container"):

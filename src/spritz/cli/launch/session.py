@@ -16,9 +16,9 @@ from spritz.cli.launch.interrupts import Interrupts, StepSignals
 from spritz.cli.launch.settings import KEYS, Settings
 from spritz.cli.options import Fatal
 from spritz.cli.submit import request_context, spec
+from spritz.client.command.sync import submit_key
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import find_slurm_conf, read_keys
-from spritz.client.sync import submit_key
 from spritz.model.commands.job import Done, SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.model.commands.job import SubmitHetJob
     from spritz.model.commands.step import CreateHetStep, CreateStep
+    from spritz.model.job.step import Step, StepSpec
     from spritz.model.queries.allocations import AllocationGranted
-    from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
 #: Exit status of a step whose tasks were killed.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
-from spritz.model.job_variables import request_variables
-from spritz.model.layout import job_task_counts
+from spritz.model.job.job_variables import request_variables
+from spritz.model.job.layout import job_task_counts
 from spritz.notation import hostlist, taskcounts
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.submit import request_context
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.sync import connect_controller
 from spritz.model.ids import step_name
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.notation import hostlist, taskcounts
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.launch.settings import Settings
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 #: Slurm's number for an unlimited limit.
 _UNLIMITED = 2**64 - 1

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import connect_address
 from spritz.client.locate import locate_database
-from spritz.client.sync import connect_address
-from spritz.model.fairshare import FairShares, ListFairShares
+from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.model.limits.records import Account, Association, Book, BookEdited, EditBook, GetBook, User
 
 if TYPE_CHECKING:
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
 #: Attempts at the edit, each after another client changed the associations in between.
 ATTEMPTS = 5

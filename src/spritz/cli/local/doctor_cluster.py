@@ -14,15 +14,15 @@ from spritz.cli.local.finding import NOTE, OK, WRONG, Finding, count
 from spritz.cli.local.log_end import last_error
 from spritz.cli.local.paths import ClusterPaths, SitePaths
 from spritz.cli.local.status import elsewhere
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.same_machine import is_here
-from spritz.client.sync import connect_controller
+from spritz.client.trust.same_machine import is_here
 from spritz.config.load import load
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import ControllerPongs, PingControllers
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.reports import is_revoked_reason
 

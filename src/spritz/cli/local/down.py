@@ -15,12 +15,12 @@ from spritz.cli.local import daemons, dashboard, rest, units
 from spritz.cli.local.join import member_paths
 from spritz.cli.local.paths import ClusterPaths
 from spritz.cli.local.units import Unit
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import candidates, locate_controller
-from spritz.client.membership import MACHINE_FILE, find_membership
-from spritz.client.sync import connect_controller
+from spritz.client.trust.membership import MACHINE_FILE, find_membership
 from spritz.model.commands.job import CancelJobs, CancelResult, Done
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import PauseScheduling
 from spritz.model.queries.jobs import JobRows, ListJobs
 

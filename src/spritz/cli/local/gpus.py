@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.times import format_time

@@ -12,7 +12,7 @@ from spritz.cli.acct.connect import connected
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.local.runs import job_numbers
-from spritz.model.accounting import AskHistory, Histories
+from spritz.model.accounting.records import AskHistory, Histories
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
 from spritz.notation.oneline import one_line
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
 
-    from spritz.model.accounting import JobHistory
+    from spritz.model.accounting.records import JobHistory
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -21,12 +21,12 @@ from spritz.cli.context import Context
 from spritz.cli.local import daemons, units
 from spritz.cli.local.paths import ClusterPaths
 from spritz.cli.local.units import Unit
-from spritz.client.configless import publish, refresh, state_directory
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.joining import join, parse_address
+from spritz.client.joining.configless import publish, refresh, state_directory
+from spritz.client.joining.joining import join, parse_address
 from spritz.client.locate import find_slurm_conf, locate_controller
-from spritz.client.membership import find_membership, write_joined
-from spritz.client.sync import connect_controller
+from spritz.client.trust.membership import find_membership, write_joined
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
 from spritz.model.queries.nodes import ListNodes, Nodes
@@ -35,7 +35,7 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.client.membership import Joined, Membership
+    from spritz.client.trust.membership import Joined, Membership
 
 #: Seconds for the node to become usable; then `join` reports that it is not.
 REGISTRATION_SECONDS = 30.0

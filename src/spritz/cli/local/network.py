@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.locate import locate_controller
-from spritz.client.membership import write_private
-from spritz.client.same_machine import is_here
+from spritz.client.trust.membership import write_private
+from spritz.client.trust.same_machine import is_here
 from spritz.model.errors import SpritzError
 from spritz.runtime.randomness import SystemRandomness
 
 if TYPE_CHECKING:
-    from spritz.model.node import NodeConfig
+    from spritz.model.node.record import NodeConfig
 
 _KEY_BYTES = 64
 

@@ -9,16 +9,16 @@ import msgspec
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
-from spritz.model.shares import ListShares, Shares
+from spritz.model.accounting.shares import ListShares, Shares
 from spritz.notation.times import format_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.model.shares import ShareJob, ShareRow, ShareTotal
+    from spritz.model.accounting.shares import ShareJob, ShareRow, ShareTotal
 
 
 def add_arguments(parser: ArgumentParser) -> None:

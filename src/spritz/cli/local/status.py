@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from spritz.cli.context import Context
 from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, NoDaemonHere, RemoteError
 from spritz.client.locate import locate_controller
-from spritz.client.same_machine import is_here
-from spritz.client.sync import connect_controller
+from spritz.client.trust.same_machine import is_here
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.jobs import JobRows, ListJobs
@@ -22,7 +22,7 @@ from spritz.notation.oneline import one_line
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
     from spritz.model.queries.nodes import NodeView
 
 

@@ -13,11 +13,11 @@ from msgspec import to_builtins
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens, certified, cut_off
+from spritz.model.node.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens, certified, cut_off
 from spritz.notation import hostlist
 from spritz.notation.duration import parse_minutes
 from spritz.runtime.clock import SystemClock
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
 
 
 #: of a key's fingerprint

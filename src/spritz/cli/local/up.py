@@ -26,14 +26,14 @@ from spritz.cli.local.down import joined_role
 from spritz.cli.local.paths import ClusterPaths, default_root
 from spritz.cli.local.token import join_line
 from spritz.cli.local.units import Unit
-from spritz.client.configless import publish
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
+from spritz.client.joining.configless import publish
 from spritz.client.locate import locate_controller, system_state_home
-from spritz.client.sync import connect_controller
 from spritz.config.load import load
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, JoinedMachine, TokenCreated, certified, cut_off
+from spritz.model.node.machines import CreateToken, JoinedMachine, TokenCreated, certified, cut_off
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.nodes import ListNodes, Nodes
@@ -164,7 +164,7 @@ def _need_ready_machines(paths: ClusterPaths) -> None:
             known = json.decode(file.read(), type=_Known)
     except (OSError, MsgspecError):
         return  # no machine has joined, or slurmctld says what is wrong with the file
-    from spritz.client.membership import find_membership  # imports ssl
+    from spritz.client.trust.membership import find_membership  # imports ssl
 
     membership = find_membership(paths.slurm_conf)
     if membership is None:

@@ -9,9 +9,9 @@ import msgspec
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.model.limits.records import CompareUsage, UsageCompared
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION
 from spritz.cli.manager.arguments import match
+from spritz.client.command.sync import connect_address
 from spritz.client.errors import ClientError, RemoteHost
 from spritz.client.locate import locate_database, read_keys
-from spritz.client.sync import connect_address
-from spritz.model import accounting_admin as model
+from spritz.model.accounting import accounting_admin as model
 from spritz.model.commands.job import Done
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.notation.times import format_time

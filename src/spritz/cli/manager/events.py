@@ -13,7 +13,7 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.model.accounting_admin import EventRecords, SelectEvents
+from spritz.model.accounting.accounting_admin import EventRecords, SelectEvents
 from spritz.notation.hostlist import expand
 from spritz.notation.times import parse_time
 from spritz.presentation.history_fields import BASE_STATES, EVENT_FIELDS

@@ -16,7 +16,7 @@ from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, ma
 from spritz.cli.manager.flatfile import HEAD, write
 from spritz.cli.manager.load import Loading
 from spritz.client.errors import ClientError
-from spritz.model.accounting_admin import ArchiveDump, ArchiveLoad, Changed
+from spritz.model.accounting.accounting_admin import ArchiveDump, ArchiveLoad, Changed
 from spritz.model.errors import SpritzError
 from spritz.presentation.users import name_of
 

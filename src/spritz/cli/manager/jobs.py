@@ -11,9 +11,9 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.client.sync import connect_controller
-from spritz.model import accounting_admin as model
-from spritz.model.accounting import JobPick, JobRecords, SelectJobs
+from spritz.client.command.sync import connect_controller
+from spritz.model.accounting import accounting_admin as model
+from spritz.model.accounting.records import JobPick, JobRecords, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.notation import jobid
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.model.accounting import JobRecord
+    from spritz.model.accounting.records import JobRecord
 
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
 

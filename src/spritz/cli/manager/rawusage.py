@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.change import selected
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.limits.records import ResetUsage
 

@@ -13,7 +13,7 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import get_book, refusal
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.model.usage import AskReservations, ReservationReport
+from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation import tres
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
+    from spritz.model.accounting.usage import ReservationUsage
     from spritz.model.limits.records import Association, Book
-    from spritz.model.usage import ReservationUsage
     from spritz.presentation.association_fields import Row
 
 _WORDS = ("clusters", "end", "format", "ids", "names", "nodes", "start")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.queue.conditions import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.presentation import columns
 from spritz.presentation.priority_fields import LETTERS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation.hostlist import expand
 from spritz.presentation.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 

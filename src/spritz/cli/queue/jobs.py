@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
-    from spritz.model.job_filter import JobFilter
+    from spritz.client.command.sync import Connection
+    from spritz.model.job.job_filter import JobFilter
     from spritz.presentation.columns import Column
 
     #: values as msgpack decodes them

@@ -9,7 +9,7 @@ from spritz.cli.queue.conditions import targets
 from spritz.cli.queue.sort import SortError, order_of, parse_sort
 from spritz.client.errors import RemoteError
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.presentation import columns
 from spritz.presentation.step_fields import LETTERS, NAMES
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
     from spritz.model.queries.steps import StepView
 
 DEFAULT_FORMAT = "%.15i %.8j %.9P %.8u %.9M %N"

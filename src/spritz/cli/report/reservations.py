@@ -11,7 +11,7 @@ from spritz.notation.times import format_time
 from spritz.presentation.report_fields import Amount
 
 if TYPE_CHECKING:
-    from spritz.model.usage import ReservationReport
+    from spritz.model.accounting.usage import ReservationReport
 
     Row = dict[str, object]
 

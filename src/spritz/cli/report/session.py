@@ -10,7 +10,7 @@ from spritz.cli.manager.commit import get_book, refusal
 from spritz.cli.options import Fatal, version_text
 from spritz.cli.report import conditions, usage
 from spritz.cli.report.span import Span, span_of
-from spritz.model.usage import AskReservations, ReservationReport
+from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation.hostlist import expand
 from spritz.presentation import report_fields
 from spritz.presentation.report_fields import Unit

@@ -8,7 +8,7 @@ from spritz.cli.acct.conditions import groups_named, picks_of, users_named
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.report.usage import TRES, parents
-from spritz.model.usage import AskJobSizes, JobSizes
+from spritz.model.accounting.usage import AskJobSizes, JobSizes
 from spritz.notation.hostlist import expand
 from spritz.presentation.report_fields import Amount, ReportField
 from spritz.presentation.table import TableColumn
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.report.conditions import Conditions
     from spritz.cli.report.span import Span
+    from spritz.model.accounting.usage import JobSize
     from spritz.model.limits.records import Book
-    from spritz.model.usage import JobSize
 
     Row = dict[str, object]
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
-from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
+from spritz.model.accounting.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
 from spritz.presentation.report_fields import Amount
 
 if TYPE_CHECKING:

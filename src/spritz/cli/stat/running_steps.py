@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import split_ids
-from spritz.model import step_usage
-from spritz.model.accounting import StepRecord
-from spritz.model.accounting_of import step_record_of
+from spritz.model.accounting import step_usage
+from spritz.model.accounting.accounting_of import step_record_of
+from spritz.model.accounting.records import StepRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_MAX, step_name
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.steps import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
     from spritz.model.queries.steps import StepView
     from spritz.notation.jobid import JobReference
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import WillRun
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.notation.times import format_time
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 300.0
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
-    from spritz.client.sync import Connection
+    from spritz.client.command.sync import Connection
     from spritz.model.commands.job import SubmitHetJob, SubmitJob
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.errors import SpritzError
-from spritz.model.job import ContainerOptions
+from spritz.model.job.record import ContainerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

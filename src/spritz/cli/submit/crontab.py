@@ -15,10 +15,10 @@ from spritz.cli import sbatch
 from spritz.cli.options import Row, UsageError, parse
 from spritz.cli.submit import request_context, spec, values
 from spritz.cli.submit.refusals import Source
-from spritz.client.sync import submit_key
+from spritz.client.command.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
-from spritz.model.job import CronEntry
+from spritz.model.job.record import CronEntry
 from spritz.notation import shell
 from spritz.notation.cron import CronError, read_line
 from spritz.notation.errors import NotationError

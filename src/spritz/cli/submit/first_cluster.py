@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.cli import clusters
+from spritz.client.command.submission_retry import UNKNOWN
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
-from spritz.client.submission_retry import UNKNOWN
-from spritz.client.sync import connect_controller
 from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import SpritzError
 from spritz.model.federation import may_have_siblings

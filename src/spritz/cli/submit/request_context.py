@@ -10,7 +10,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
-from spritz.model.job import ResourceLimit
+from spritz.model.job.record import ResourceLimit
 
 if TYPE_CHECKING:
     from pwd import struct_passwd

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
-from spritz.model.job import Dependency, EndSignal, Sharing
+from spritz.model.job.record import Dependency, EndSignal, Sharing
 from spritz.model.resources import GresRequest
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError

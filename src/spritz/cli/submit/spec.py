@@ -12,7 +12,7 @@ from spritz.cli.submit.gpu_counts import contradiction
 from spritz.cli.submit.refusals import Fields, Refusal, Source
 from spritz.cli.submit.setters import SETTERS, read_hosts
 from spritz.model.errors import SpritzError
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 

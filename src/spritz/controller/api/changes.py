@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
-    from spritz.model.job import Job
-    from spritz.model.node import Node
-    from spritz.model.partition import Partition
-    from spritz.model.reservation import Reservation
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
 
 _encode = Encoder().encode
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spritz.client.admission import Pool, Rank
+from spritz.client.channel.admission import Pool, Rank
 from spritz.controller.forked import Child
 from spritz.model.rejection import Rejection
 

@@ -25,9 +25,8 @@ from spritz.controller.reconfigure_overrides import apply_reconfig_flags
 from spritz.core.rights import operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import SpritzError
-from spritz.model.networks import networks_of
+from spritz.model.node.networks import networks_of
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import (
     PauseScheduling,
@@ -41,13 +40,14 @@ from spritz.model.queries.daemons import (
     SetSchedulingLog,
     Shutdown,
 )
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.rejection import Rejection
 from spritz.runtime.log import set_levels
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import ClusterSettings
     from spritz.runtime.privilege import User

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.plugin_requests import PluginRequests, Reply
 from spritz.controller.groups import changed_groups, with_changed_numbers, with_group_numbers
 from spritz.core.decide.top import line_of
@@ -21,7 +21,7 @@ from spritz.model.states import JobState
 from spritz.runtime.directory import gid_of, person_of
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.runtime.directory import Question

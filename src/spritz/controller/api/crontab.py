@@ -13,7 +13,7 @@ from spritz.model.queries.crontabs import CrontabText
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.queries.crontabs import GetCrontab
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.nodes.messages import components_of
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
@@ -45,17 +45,17 @@ from spritz.model.commands.step import STEP_WAITS, CreateHetStep, CreateStep
 from spritz.model.events.job import JobQueued, JobStarted, JobUpdated
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Seconds for the client of a granted interactive job to reconnect, and between checks of its process, unless
 #: InactiveLimit is set.

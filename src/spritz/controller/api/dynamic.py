@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.config.dynamic import node_configs
 from spritz.core.rights import administers
 from spritz.model.cluster import SYSTEM
@@ -20,7 +20,7 @@ from spritz.model.reports import AdmitNode, IntroduceNode
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
 
 

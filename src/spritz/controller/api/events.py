@@ -5,8 +5,8 @@ events from memory after each commit. Only administrators may get whole events, 
 (`WatchEvents`); `WatchChanges` is for all users, and contains what the caller may see (`changes`).
 
 The work and memory for all subscribers together is bounded: a batch is made in a turn of the subscriber's user
-(`client.turns`), few subscribers read the journal at once, and a subscriber that does not read its answers holds a
-position and nothing else. Subscribers are counted, and a user may have no more than remain free for the others.
+(`client.channel.turns`), few subscribers read the journal at once, and a subscriber that does not read its answers
+holds a position and nothing else. Subscribers are counted, and a user may have no more than remain free for the others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from spritz.client.admission import Pool, Rank
-from spritz.client.turns import Places
+from spritz.client.channel.admission import Pool, Rank
+from spritz.client.channel.turns import Places
 from spritz.controller.api.changes import Shaper, is_public
 from spritz.controller.journal.events import plain
 from spritz.controller.writer.listeners import Loss
@@ -29,7 +29,7 @@ from spritz.model.queries.events import ChangeBatch, EventBatch, WatchChanges, W
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.events import Event

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.children import Children
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
 from spritz.core.rights import operates
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
@@ -32,11 +32,11 @@ from spritz.scheduling.forecast import full_cycle
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
-    from spritz.model.explain import Explanation
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job.record import Job, JobSpec
+    from spritz.model.queries.explain import Explanation
     from spritz.runtime.directory import Question
     from spritz.scheduling.view.projection import Projection
 

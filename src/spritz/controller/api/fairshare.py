@@ -10,7 +10,7 @@ from spritz.client.errors import ClientError
 from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
 from spritz.core.rights import operates
-from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
+from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.usage import RAW, WALL
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.limits.records import Association

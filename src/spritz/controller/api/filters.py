@@ -19,8 +19,8 @@ from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.job_filter import JobFilter, JobTarget
+    from spritz.model.job.job_filter import JobFilter, JobTarget
+    from spritz.model.job.record import Job
 
 
 def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:

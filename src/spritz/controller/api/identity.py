@@ -1,7 +1,7 @@
 """Authentication: turns the kernel's credentials of a connection into a `Caller`.
 
-For a user on another machine the daemon there vouches (`client.hub`), with a credential in place of the kernel's. Any
-other peer may only ping. Users and groups are looked up before a handler runs (`identified`), so that neither the
+For a user on another machine the daemon there vouches (`client.relay.hub`), with a credential in place of the kernel's.
+Any other peer may only ping. Users and groups are looked up before a handler runs (`identified`), so that neither the
 handler nor the core waits for a directory service. Rules if it does not answer (`runtime.directory`):
 
 - Known users are served as before.
@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from spritz.client.handling import DEFERRED, answer
+from spritz.client.channel.handling import DEFERRED, answer
 from spritz.model.cluster import Caller
 from spritz.model.errors import SpritzError
 from spritz.runtime.directory import (
@@ -36,7 +36,7 @@ from spritz.runtime.directory import (
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call, Handler, Result
+    from spritz.client.channel.handling import Call, Handler, Result
     from spritz.controller.rate_limits import RateLimits
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.tasks import Supervisor

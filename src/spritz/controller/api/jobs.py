@@ -1,7 +1,7 @@
 """Lists jobs, and returns a job's script.
 
 A listing is consistent: the matching records (frozen) are collected at once. Rows are made of them in slices, each in a
-turn of the caller (`client.turns`), so that ten thousand jobs delay no other request.
+turn of the caller (`client.channel.turns`), so that ten thousand jobs delay no other request.
 
 Source: squeue(1), scontrol(1) show job, write batch_script.
 """
@@ -22,7 +22,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.core.decide.preempt import exempt_time
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.rejection import Rejection
@@ -31,11 +31,11 @@ from spritz.model.states import JobFlag
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.job_filter import JobFilter
+    from spritz.model.job.job_filter import JobFilter
 
 #: Number of jobs from which rows are cached for the next listing of the kind.
 _MANY_JOBS = 200

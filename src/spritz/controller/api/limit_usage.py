@@ -25,7 +25,7 @@ from spritz.notation.tres import format as tres_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.handling import Call
-    from spritz.client.turns import OwnPlaces
+    from spritz.client.channel.handling import Call
+    from spritz.client.channel.turns import OwnPlaces
     from spritz.controller.context import Context
 
 #: Listings of one user in progress; further ones wait for these.

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
 from spritz.model.errors import SpritzError
-from spritz.model.job import Sharing
-from spritz.model.mcs import kept_by
+from spritz.model.job.record import Sharing
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_text
+from spritz.model.rules.mcs import kept_by
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
     from spritz.model.resources import NodeCapacity
     from spritz.model.rules.node_use import NodeUse
 

@@ -9,7 +9,7 @@ from msgspec import structs
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
 
 
 def owned(context: Context, spec: JobSpec, caller: Caller) -> JobSpec:

@@ -8,15 +8,15 @@ from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
-from spritz.model.partition import opens_to
+from spritz.model.node.partition import opens_to
 from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
 
 
 class PartitionQueries:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.plugins.answer_lines import answering, with_lines
 from spritz.core.rights import administers, operates
@@ -23,11 +23,11 @@ from spritz.plugins.answer import FieldError
 from spritz.plugins.description import Description
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.model.cluster import Caller
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job.record import Job, JobSpec
 
 Reply = Callable[[Struct | None], None]
 #: for each component, the fields set by plugins

@@ -16,7 +16,7 @@ from spritz.model.states import JobFlag
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
 
 #: Jobs in one turn of the loop: about 5 ms.

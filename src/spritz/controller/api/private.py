@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.records import Association
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
 
 
 def hides_jobs(state: State, caller: Caller) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
@@ -27,7 +27,7 @@ from spritz.model.reports import (
 )
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
 
 #: Reports that go to the core unchanged.

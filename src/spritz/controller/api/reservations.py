@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.listings import durable
 from spritz.controller.api.private import usable
 from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
+from spritz.model.queries.reservations import ListReservations, Reservations
 from spritz.model.rejection import Rejection
-from spritz.model.reservations import ListReservations, Reservations
 from spritz.runtime.directory import gid_of, person_of, uid_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.runtime.directory import Question

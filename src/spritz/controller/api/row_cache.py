@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from spritz.controller.api.rows import row_of
 from spritz.model.events.job import JobsPurged
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.wire.non_utf8 import encodable
 
 if TYPE_CHECKING:

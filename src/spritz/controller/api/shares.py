@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.children import Children
 from spritz.controller.api.jobs import visible_jobs
 from spritz.core.rights import operates
 from spritz.core.shares import shares
+from spritz.model.accounting.shares import ListShares, Shares
 from spritz.model.rejection import Rejection
-from spritz.model.shares import ListShares, Shares
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
 
 _encode = Encoder().encode

@@ -14,7 +14,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.events.step import StepEnded, StepNodeEnded, StepOpened
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.launch import MeasureStep, StepMeasured
 from spritz.model.queries.steps import LaunchError, ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 from spritz.model.rejection import Rejection
@@ -22,12 +22,12 @@ from spritz.model.rejection import Rejection
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 
 #: Seconds to wait for nodes to answer.

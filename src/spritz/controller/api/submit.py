@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
@@ -30,7 +30,7 @@ from spritz.runtime.directory import group_name_of, person_of
 from spritz.runtime.zone import calendar
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.federation import PutSibling

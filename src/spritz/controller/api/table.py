@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.client.turns import OwnPlaces
+from spritz.client.channel.turns import OwnPlaces
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
 from spritz.controller.api.crontab import Crontabs
@@ -27,15 +27,17 @@ from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.programs.triggers import TriggerRequests
-from spritz.model import diagnostics, reports
+from spritz.model import reports
+from spritz.model.accounting.fairshare import ListFairShares
+from spritz.model.accounting.shares import ListShares
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateHetStep, CreateStep
-from spritz.model.fairshare import ListFairShares
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
+from spritz.model.queries import diagnostics
 from spritz.model.queries.allocations import AwaitAllocation
 from spritz.model.queries.configuration import ShowConfig
 from spritz.model.queries.crontabs import GetCrontab
@@ -58,15 +60,14 @@ from spritz.model.queries.jobs import AwaitEnd, GetScript, ListJobs
 from spritz.model.queries.nodes import ListNodes
 from spritz.model.queries.partitions import ListPartitions
 from spritz.model.queries.priorities import ListPriorities
+from spritz.model.queries.reservations import ListReservations
 from spritz.model.queries.steps import ListSteps, MeasureSteps
-from spritz.model.reservations import ListReservations
-from spritz.model.shares import ListShares
 from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Handler
+    from spritz.client.channel.handling import Handler
     from spritz.controller.api.identity import Lookups
     from spritz.controller.context import Context
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
-    from spritz.model.job import Job, JobSpec
-    from spritz.model.reservation import Reservation
+    from spritz.model.job.record import Job, JobSpec
+    from spritz.model.node.reservation import Reservation
 
 
 class Estimate(Struct, frozen=True):

@@ -19,7 +19,7 @@ from spritz.controller.jobcomp.script import Script
 from spritz.controller.jobcomp.web import Poster, Server
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import job as job_events
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 

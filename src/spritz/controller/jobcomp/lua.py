@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.controller.jobcomp.queue import EndQueue
-from spritz.model import job_tres
 from spritz.model.errors import SpritzError
+from spritz.model.rules import job_tres
 from spritz.notation import hostlist
 from spritz.plugins.answer import PluginError
 from spritz.plugins.lua import LuaScript

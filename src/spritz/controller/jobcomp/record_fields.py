@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.model import job_tres
+from spritz.model.rules import job_tres
 from spritz.notation import dependency
 
 if TYPE_CHECKING:
     from spritz.controller.jobcomp.listener import EndedJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def minutes_of(job: Job) -> int | None:

@@ -28,9 +28,9 @@ from spritz.controller.jobcomp.record_fields import (
     waited_for,
 )
 from spritz.controller.jobcomp.spool import Full, Spool
-from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
+from spritz.model.rules import job_tres
 from spritz.model.states import JobState
 from spritz.notation import hostlist
 from spritz.runtime.worker import Worker

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from spritz.controller.context import Context
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 T = TypeVar("T")
 

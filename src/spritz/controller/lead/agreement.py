@@ -19,7 +19,7 @@ from spritz.controller.journal.contract import JournalError, content_key
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from spritz.client.membership import Membership
+    from spritz.client.trust.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.journal.postgresql import PostgresJournal
     from spritz.runtime.log import Logger

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from spritz.client.aio import Secure, connect
+from spritz.client.channel.aio import Secure, connect
 from spritz.core.rights import administers
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ import signal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import SLURM_VERSION, __version__
-from spritz.client.membership import KEY_FILE, KEYS_FILE
-from spritz.client.same_machine import is_here
-from spritz.client.server import Server
+from spritz.client.channel.server import Server
+from spritz.client.trust.membership import KEY_FILE, KEYS_FILE
+from spritz.client.trust.same_machine import is_here
 from spritz.controller.configuration import read_configuration
 from spritz.controller.journal.contract import JournalBusy, JournalCorrupt, JournalError, JournalNewer
 from spritz.controller.journal.copy import JournalCopy
@@ -36,8 +36,8 @@ from spritz.runtime.worker import Worker, WorkerTimeout
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call, Handler
-    from spritz.client.membership import Membership
+    from spritz.client.channel.handling import Call, Handler
+    from spritz.client.trust.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.journal.recovery import Recovered
     from spritz.controller.lead.users import StandbyUsers

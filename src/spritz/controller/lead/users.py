@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from spritz.client.joining.member import Member
 from spritz.client.locate import controller_socket_name
-from spritz.client.member import Member
-from spritz.client.munged import munged_of
+from spritz.client.trust.munged import munged_of
 from spritz.runtime import tls
 from spritz.runtime.sockets import AddressInUse, unix_socket
 from spritz.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
-    from spritz.client.aio import Address
-    from spritz.client.membership import Membership
+    from spritz.client.channel.aio import Address
+    from spritz.client.trust.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.journal.postgresql import Lease
     from spritz.runtime.clock import Clock

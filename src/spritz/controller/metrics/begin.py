@@ -8,8 +8,8 @@ from spritz.controller.metrics.paths import is_http
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
-    from spritz.client.server import Server
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.server import Server
     from spritz.controller.context import Context
 
 

@@ -19,9 +19,9 @@ from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.model.diagnostics import Diagnostics
-    from spritz.model.job import Job
-    from spritz.model.node import GpuSample, JobSample
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import GpuSample, JobSample
+    from spritz.model.queries.diagnostics import Diagnostics
 
 #: None: a slice of the work that a family needs is done.
 Families = Iterator[Metric | None]

@@ -16,7 +16,7 @@ import h11
 from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
+    from spritz.client.channel.channel import Channel
     from spritz.controller.context import Context
     from spritz.controller.metrics.pages import PageMaker
 

@@ -13,7 +13,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 _MIB = 1024 * 1024
 

@@ -12,7 +12,7 @@ from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.node import NodeSample
+    from spritz.model.node.record import NodeSample
 
 _MIB = 1024 * 1024
 

@@ -50,11 +50,11 @@ from spritz.model.states import NodeFlag, NodeState
 from spritz.wire.credential import SKEW_SECONDS
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
-    from spritz.client.handling import Call
+    from spritz.client.channel.channel import Channel
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.core.effects import Effect
-    from spritz.model.node import Node, NodeSample
+    from spritz.model.node.record import Node, NodeSample
 
 T = TypeVar("T", bound=Struct)
 

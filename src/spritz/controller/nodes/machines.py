@@ -1,8 +1,8 @@
 """Other machines of the cluster: tokens, certificates, their configuration, and the links that they open.
 
-Active only if a cluster key lies next to slurm.conf (`client.membership`); a cluster of one machine needs none. Tokens
-and the machines that joined with them are stored in StateSaveLocation/machines.json, or with the journal in PostgreSQL,
-where a controller that takes over finds them.
+Active only if a cluster key lies next to slurm.conf (`client.trust.membership`); a cluster of one machine needs none.
+Tokens and the machines that joined with them are stored in StateSaveLocation/machines.json, or with the journal in
+PostgreSQL, where a controller that takes over finds them.
 
 Source: docs/decisions/0175, 0176; slurm.conf(5) SlurmctldParameters=enable_configless.
 """
@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from spritz.client.aio import Secure
-from spritz.client.handling import DEFERRED, Deferred
-from spritz.client.hub import Hub
+from spritz.client.channel.aio import Secure
+from spritz.client.channel.handling import DEFERRED, Deferred
+from spritz.client.joining.member import Member
 from spritz.client.locate import controller_socket_name, streams_socket_name
-from spritz.client.member import Member
-from spritz.client.membership import write_private
-from spritz.client.munged import munged_of
-from spritz.client.relay import listen_here
-from spritz.client.same_machine import is_here
+from spritz.client.relay.hub import Hub
+from spritz.client.relay.relay import listen_here
+from spritz.client.trust.membership import write_private
+from spritz.client.trust.munged import munged_of
+from spritz.client.trust.same_machine import is_here
 from spritz.controller.api.identity import identified
 from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
 from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
-from spritz.model.machines import (
+from spritz.model.node.machines import (
     AuthorityCertificate,
     ConfigurationFiles,
     CreateToken,
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
 
-    from spritz.client.handling import Call, Handler
-    from spritz.client.membership import Membership
-    from spritz.client.server import Server
+    from spritz.client.channel.handling import Call, Handler
+    from spritz.client.channel.server import Server
+    from spritz.client.trust.membership import Membership
     from spritz.config.loaded import LoadedConfig
     from spritz.controller.context import Context
     from spritz.runtime.tls import Machine

@@ -16,15 +16,15 @@ from spritz.core import effects as core_effects
 from spritz.core import het
 from spritz.core.decide.ending import life_ended_at
 from spritz.model import launch
-from spritz.model.job import Component
-from spritz.model.layout import job_task_counts
+from spritz.model.job.layout import job_task_counts
+from spritz.model.job.record import Component
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.controller.journal.blobs import BlobStore
     from spritz.core.effects import Effect
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def components_of(state: State, job: Job) -> tuple[Component, ...]:

@@ -15,7 +15,7 @@ from spritz.model.commands.job import Done, JobSubmitted, WillRun
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
 
 
 def with_lines(body: Struct | None, lines: tuple[str, ...]) -> Struct | None:

@@ -25,9 +25,9 @@ from spritz.controller.plugins.messages import (
     reservations_of,
     to_child,
 )
-from spritz.model.job import Job
-from spritz.model.partition import Partition
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import Reservation
 from spritz.plugins.answer import PluginError
 from spritz.plugins.description import Description
 from spritz.plugins.script import Script, ScriptContext

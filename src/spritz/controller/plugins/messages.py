@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.model.job import Job
-from spritz.model.partition import Partition
-from spritz.model.reservation import Reservation
+from spritz.model.job.record import Job
+from spritz.model.node.partition import Partition
+from spritz.model.node.reservation import Reservation
 from spritz.plugins.answer import PluginAnswer
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: called at the end: the refusal (or None), and lines for the user
 End = Callable[[Rejection | None, tuple[str, ...]], None]

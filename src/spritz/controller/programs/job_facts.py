@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spritz.model.job import Job
-from spritz.model.job_variables import array_variables, site_variables
+from spritz.model.job.job_variables import array_variables, site_variables
+from spritz.model.job.record import Job
 from spritz.notation import hostlist, taskcounts
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.writer.timers import ClockTimers
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: mail programs that run at once
 AT_ONCE = 4

@@ -15,7 +15,7 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.writer.timers import ClockTimers
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Seconds between looks at a suspended job: its limit comes no nearer.
 SUSPENDED_SECONDS = 60.0

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spritz.model.job_variables import ending_variables
+from spritz.model.job.job_variables import ending_variables
 from spritz.model.states import JobState
 from spritz.notation.duration import format_duration
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 _WORDS = {
     "BEGIN": "Began",

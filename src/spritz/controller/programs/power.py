@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
-from spritz.model.job import Sharing
-from spritz.model.job_variables import SEARCH_PATH
+from spritz.model.job.job_variables import SEARCH_PATH
+from spritz.model.job.record import Sharing
 from spritz.model.reports import PowerProgramStarted
 from spritz.model.states import NodeFlag
 from spritz.notation import hostlist
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 class PowerPrograms:

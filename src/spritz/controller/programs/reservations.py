@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import reservation as reservation_events
-from spritz.model.job_variables import SEARCH_PATH
+from spritz.model.job.job_variables import SEARCH_PATH
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:

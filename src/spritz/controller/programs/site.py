@@ -21,7 +21,7 @@ from spritz.controller.programs.job_facts import job_facts
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.model.events import job as job_events
-from spritz.model.job_variables import ending_variables
+from spritz.model.job.job_variables import ending_variables
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobFlag, JobState
 from spritz.runtime.programs import run_programs
@@ -29,7 +29,7 @@ from spritz.runtime.programs import run_programs
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.runtime.programs import Failure
 
 #: programs of each kind that run at once

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.listings import durable
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import trigger as trigger_events
-from spritz.model.job_variables import SEARCH_PATH
+from spritz.model.job.job_variables import SEARCH_PATH
 from spritz.model.rejection import Rejection
 from spritz.model.states import NodeFlag, NodeState
 from spritz.model.triggers import (
@@ -41,12 +41,12 @@ from spritz.runtime.directory import person_of
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.controller.context import Context
     from spritz.controller.writer.timers import ClockTimers
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.triggers import Trigger
 
 #: Seconds for which events of a kind are collected into one run of a program.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child, ForkRefused
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.plan import Forecast
 from spritz.model.reasons import Reason
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.controller.context import Context
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Seconds for which a result is reused for jobs that existed when it was computed.
 KEPT_SECONDS = 10.0

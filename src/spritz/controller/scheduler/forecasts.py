@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz.scheduling.view.planned_starts import FutureStart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.plan import Forecast
     from spritz.model.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.view.projection import Projection

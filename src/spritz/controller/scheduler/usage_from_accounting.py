@@ -14,7 +14,7 @@ from spritz.model.limits.records import AdoptUsage, ComparedUsage, CompareUsage,
 from spritz.model.limits.usage import RAW
 
 if TYPE_CHECKING:
-    from spritz.client.channel import Channel
+    from spritz.client.channel.channel import Channel
     from spritz.controller.context import Context
     from spritz.model.limits.ledger import LedgerKey
 

@@ -15,19 +15,19 @@ from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.model.events import job as events
 from spritz.model.federation import local_number
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Hold
-from spritz.model.predict import likeness_of, predicts
+from spritz.model.job.record import Hold
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
+from spritz.model.rules.predict import likeness_of, predicts
 from spritz.model.states import JobFlag, JobState
-from spritz.model.step import Step, StepNode, StepSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.resources import Allocation
 
 #: flags that a start clears

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def _created(state: State, event: events.ReservationCreated) -> None:

@@ -11,7 +11,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.rights import administers, controls, coordinates, operates
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def may_control(context: DecisionContext, job: Job) -> bool:

@@ -14,16 +14,16 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.events.job import JobUpdated
-from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 from spritz.model.limits.minutes import out_of_minutes, spent
 from spritz.model.limits.reasons import Excess, first_of
 from spritz.model.limits.times import longest_minutes
+from spritz.model.rules.job_tres import allocated_pairs, requested_pairs
 from spritz.model.rules.time_limit import limit_minutes
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job.record import Job, JobSpec
     from spritz.model.limits.ledger import Ledger
     from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart

@@ -23,7 +23,7 @@ from spritz.model.limits.check import accrual_room
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.rules import JobLimits
 

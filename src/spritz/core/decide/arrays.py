@@ -22,8 +22,8 @@ from spritz.notation.ranges import mask_of as tasks_mask
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.job_filter import JobTarget
+    from spritz.model.job.job_filter import JobTarget
+    from spritz.model.job.record import Job
 
 
 class Selected:

@@ -34,9 +34,9 @@ from spritz.model.states import JobFlag, JobState
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.job import CancelJobs, FinishAllocation
-    from spritz.model.job import Job
-    from spritz.model.job_filter import JobFilter, JobTarget
-    from spritz.model.step import Step
+    from spritz.model.job.job_filter import JobFilter, JobTarget
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 SIGKILL = 9
 

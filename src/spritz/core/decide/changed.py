@@ -17,7 +17,7 @@ from spritz.model.states import NodeFlag
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
 
 
 def came_back(context: DecisionContext, old: Node) -> None:

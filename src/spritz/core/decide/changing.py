@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.rebooting import order_reboots
-from spritz.model.node_features import Unclear, boots_from, may_change, to_activate, ways
+from spritz.model.node.node_features import Unclear, boots_from, may_change, to_activate, ways
 from spritz.model.power import WAKING
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import Node
     from spritz.model.resources import Allocation
     from spritz.model.rules.node_use import NodeUse
 

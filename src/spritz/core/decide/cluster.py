@@ -18,14 +18,14 @@ from spritz.model.commands.job import Done
 from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
 from spritz.model.events.job import JobsNoted
 from spritz.model.membership import with_nodes
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import CORE_REASONS, Reason
 
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
-    from spritz.model.node import NodeConfig
+    from spritz.model.node.record import NodeConfig
 
 
 def configure(context: DecisionContext, command: Configure) -> Done:

@@ -14,9 +14,9 @@ from spritz.core.decide.ending import end_job, with_next_begin
 from spritz.core.decide.submit import new_job
 from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.crontab import CrontabUpdated
-from spritz.model.cron import Crontab, is_zone
 from spritz.model.events.crontab import CrontabChanged
 from spritz.model.events.job import JobQueued, JobUpdated
+from spritz.model.job.cron import Crontab, is_zone
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.cron import CronError, schedule_of
@@ -24,7 +24,7 @@ from spritz.notation.cron import CronError, schedule_of
 if TYPE_CHECKING:
     from spritz.model.commands.crontab import UpdateCrontab
     from spritz.model.commands.job import SubmitJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: most characters of a crontab
 TEXT_LENGTH_MAX = 1024 * 1024

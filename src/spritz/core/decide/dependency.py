@@ -21,7 +21,7 @@ from spritz.core.eligibility import eligibility
 from spritz.core.flags import COMPLETING
 from spritz.core.siblings import succeeded
 from spritz.model.events.job import DependenciesChanged, JobEnded
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.core.state import State
-    from spritz.model.job import Dependency, Job, JobSpec
+    from spritz.model.job.record import Dependency, Job, JobSpec
 
 UNFULFILLED, FULFILLED, FAILED = "unfulfilled", "fulfilled", "failed"
 KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"})

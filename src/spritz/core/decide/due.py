@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import Tick
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: parts of a Tick that are about no single job
 SLICES, MINUTES, POWER, PURGE = "time slices", "limits on minutes", "nodes' timers", "MinJobAge"

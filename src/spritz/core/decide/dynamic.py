@@ -17,7 +17,7 @@ from spritz.core.decide.nodes import check_place
 from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
-from spritz.model.node_features import active_with
+from spritz.model.node.node_features import active_with
 from spritz.model.reports import Introduced
 from spritz.model.states import NodeFlag, NodeState
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.commands.cluster import AddNodes, DeleteNodes
-    from spritz.model.node import Node, NodeConfig
+    from spritz.model.node.record import Node, NodeConfig
     from spritz.model.reports import AdmitNode
     from spritz.model.resources import NodeCapacity
 

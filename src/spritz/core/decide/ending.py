@@ -22,11 +22,11 @@ from spritz.core.exit_status import OOM_STATUS, exit_code_of
 from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
-from spritz.model.cron import following
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
 from spritz.model.ids import STEP_EXTERN, STEP_MAX
-from spritz.model.job import Hold
+from spritz.model.job.cron import following
+from spritz.model.job.record import Hold
 from spritz.model.power import AWAY
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeState
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.core.state import State
-    from spritz.model.job import Job, JobSpec
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job, JobSpec
+    from spritz.model.job.step import Step
 
 _WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 

@@ -24,7 +24,7 @@ from spritz.model.reports import NodeTrouble
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: Users whose jobs must have failed: one user's jobs may all have the same fault.
 _USERS_MIN = 2

@@ -18,8 +18,8 @@ from spritz.notation import features
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobSpec
+    from spritz.model.node.partition import Partition
     from spritz.model.resources import GresRequest, NodeCapacity
 
 CPUS = "CPU count per node can not be satisfied"

@@ -17,7 +17,7 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.resources import Allocation, NodeAllocation
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: CPU masks by node
 Busy = dict[str, int]

@@ -14,14 +14,14 @@ from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobReleased, JobUpdated
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.model.commands.job import HoldJob, ReleaseJob
-    from spritz.model.job import Job
-    from spritz.model.job_filter import JobTarget
+    from spritz.model.job.job_filter import JobTarget
+    from spritz.model.job.record import Job
 
 
 def live_records(context: DecisionContext, target: JobTarget) -> list[Job]:

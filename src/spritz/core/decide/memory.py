@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.spec import chosen_partitions
-from spritz.model.job_tres import requested_pairs
 from spritz.model.rules.default_memory import default_memory
+from spritz.model.rules.job_tres import requested_pairs
 from spritz.model.rules.sharing import consumables
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
 
 
 def with_default_memory(state: State, spec: JobSpec) -> JobSpec:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.step import Step
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
 
 
 def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False) -> None:

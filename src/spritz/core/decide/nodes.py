@@ -18,13 +18,13 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.power import is_away
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
-from spritz.model.networks import misplaced
-from spritz.model.node_features import active_with
+from spritz.model.node.networks import misplaced
+from spritz.model.node.node_features import active_with
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.model.commands.cluster import UpdateNode
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
     from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
 
 #: Seconds between attempts to resume a node that does not have what slurm.conf says (ResumeAfter).

@@ -27,7 +27,7 @@ from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
     from spritz.model.reports import PowerProgramStarted
 
 RESUME_TIMEOUT_REASON = "ResumeTimeout reached"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.core.decision import DecisionContext
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import Node
 
 _UP: int = NodeFlag.POWER_UP.value
 _DOWN: int = NodeFlag.POWER_DOWN.value

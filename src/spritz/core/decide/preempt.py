@@ -21,9 +21,9 @@ from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.job import EndSignalSent, JobPreempted
+from spritz.model.node.reservation import leaving_seconds
 from spritz.model.plan import PlannedStart
 from spritz.model.preemption import PreemptMode
-from spritz.model.reservation import leaving_seconds
 from spritz.model.rules.preemption import (
     PreemptionSide,
     exempt_seconds,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spritz.core.decide.reclaim import Reclaim
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.plan import PlannedPreemption, PlannedVictim
 
 SIGTERM = 15

@@ -20,14 +20,14 @@ from spritz.model.commands.job import Done
 from spritz.model.events.job import JobConfigured, JobNodeReady, JobPrologsBegan
 from spritz.model.events.step import StepOpened
 from spritz.model.ids import STEP_EXTERN
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
-from spritz.model.step import Step, StepNode, StepSpec
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.reports import NodePrologEnded, PrologEnded
 
 _DONE = Done()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import RebootNodes
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
     from spritz.model.reports import RegisterNode
 
 ASAP_REASON = "Reboot ASAP"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import GuaranteedJob, GuaranteeUse, lender
+from spritz.model.rules.job_tres import allocated_pairs
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.plan import PlannedPreemption
 

@@ -28,8 +28,8 @@ from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import Node
     from spritz.model.reports import RegisterNode
     from spritz.model.resources import NodeCapacity
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
     from spritz.model.events import Event
-    from spritz.model.job import Job
-    from spritz.model.reservation import Reservation
+    from spritz.model.job.record import Job
+    from spritz.model.node.reservation import Reservation
 
 #: Seconds after which all nodes are tried again for a reservation that lacks some.
 AGAIN_SECONDS = 60.0

@@ -25,7 +25,7 @@ from spritz.core.flags import COMPLETING
 from spritz.model.commands.job import Done
 from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reports import ENDED_BY_BOOT
 from spritz.model.states import JobFlag, JobState
@@ -34,9 +34,9 @@ from spritz.notation.signals import signal_description
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import Step
     from spritz.model.reports import JobGone, StepFinished, StepStarted
-    from spritz.model.step import Step
 
 DONE = Done()
 

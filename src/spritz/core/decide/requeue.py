@@ -13,14 +13,14 @@ from spritz.core.decide.ending import may_requeue, requeue_job
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import COMPLETING
 from spritz.model.commands.job import Done
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.job import RequeueJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 HELD_DETAIL = "job requeued in held state"
 

@@ -17,7 +17,6 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import due_at, subject_of, users_of
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
-from spritz.model.cron import is_zone
 from spritz.model.events.job import JobHeld
 from spritz.model.events.reservation import (
     ReservationBegan,
@@ -25,9 +24,10 @@ from spritz.model.events.reservation import (
     ReservationDeleted,
     ReservationUpdated,
 )
-from spritz.model.job import Hold
+from spritz.model.job.cron import is_zone
+from spritz.model.job.record import Hold
+from spritz.model.node.reservation import FLAGS, PERIODS, Reservation
 from spritz.model.reasons import Reason
-from spritz.model.reservation import FLAGS, PERIODS, Reservation
 from spritz.model.rules.licenses import stock
 from spritz.model.rules.reservation_use import names_of
 from spritz.model.states import JobState

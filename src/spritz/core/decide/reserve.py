@@ -21,8 +21,8 @@ from spritz.notation import features as notation
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.node import Node
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import NodeCapacity
 
 #: occurrences of recurring reservations that are compared with each other

@@ -31,8 +31,8 @@ from spritz.model.rules.node_shape import core_list_mask, core_masks
 if TYPE_CHECKING:
     from spritz.core.decide.reserve import WantedResources
     from spritz.core.state import State
-    from spritz.model.node import Node
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import GresCapacity
 
 #: (name, type, count)

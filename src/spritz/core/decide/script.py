@@ -13,7 +13,7 @@ from spritz.model.ids import STEP_BATCH
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def launch_script(context: DecisionContext, job: Job) -> None:

@@ -15,14 +15,14 @@ from spritz.core.decide.ending import REPEAT_KILL_SECONDS, close_steps, node_is_
 from spritz.core.pending import terminate
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobEnded, JobHeld, JobNodeGone
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import SetAside
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: what users read at such a job
 DETAIL = "fault of slurmctld, see its log"

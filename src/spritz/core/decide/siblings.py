@@ -23,7 +23,7 @@ from spritz.core.siblings import HELD, RETURNED, WANTED, entry_of, may_have_copi
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobQueued, JobsPurged, JobUpdated
 from spritz.model.federation import SiblingAnswer, may_have_siblings, may_keep, member, phase_of, viable
-from spritz.model.job import Federated, Hold, Sibling, SiblingState
+from spritz.model.job.record import Federated, Hold, Sibling, SiblingState
 from spritz.model.reasons import CORE_REASONS, Reason
 from spritz.model.states import JobFlag, JobState
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         SiblingGone,
         SiblingPlaced,
     )
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 #: flags of a pending life that say nothing of a copy that is over

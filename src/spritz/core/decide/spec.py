@@ -16,10 +16,10 @@ from spritz.core.decide import fit
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
-from spritz.model.job_gpus import gpus_each_node
+from spritz.model.job.job_gpus import gpus_each_node
 from spritz.model.limits import flags
-from spritz.model.node_features import Unclear, ways
-from spritz.model.partition import opens_to
+from spritz.model.node.node_features import Unclear, ways
+from spritz.model.node.partition import opens_to
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits
 from spritz.model.rules.access import barrier
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.cluster import Caller, ClusterSettings
-    from spritz.model.job import JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobSpec
+    from spritz.model.node.partition import Partition
     from spritz.model.resources import GresRequest
 
 NICE_LIMIT = 2_147_483_645

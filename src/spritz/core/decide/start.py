@@ -25,13 +25,13 @@ from spritz.core.power import needs_power_up, resume_timeout
 from spritz.core.reservations import in_the_way, licenses_used, use_refusal
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
-from spritz.model.job_tres import allocated_pairs
+from spritz.model.node.reservation import leaving_seconds
 from spritz.model.power import is_powered
 from spritz.model.reasons import Reason
-from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import NodeAllocation, mask_of, mask_text
 from spritz.model.rules.access import barred
 from spritz.model.rules.availability import starts_jobs, takes_jobs
+from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.rules.licenses import NOTHING
 from spritz.model.rules.node_shape import cpu_mask
 from spritz.model.rules.node_use import share_misfit
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
-    from spritz.model.job import Job
-    from spritz.model.node import Node
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import Job
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import Node
     from spritz.model.plan import PlannedStart
     from spritz.model.resources import Allocation
     from spritz.model.rules.node_use import NodeUse

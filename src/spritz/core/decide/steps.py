@@ -24,8 +24,8 @@ from spritz.model.commands.job import Done
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events.step import StepOpened
 from spritz.model.ids import STEP_INTERACTIVE
+from spritz.model.job.step import HetStep, Step
 from spritz.model.states import JobState
-from spritz.model.step import HetStep, Step
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.job import NotifyJob
     from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep
-    from spritz.model.job import Job
-    from spritz.model.step import StepNode, StepSpec
+    from spritz.model.job.record import Job
+    from spritz.model.job.step import StepNode, StepSpec
 
 _ONE_COMPONENT = "Job steps that span multiple components of a heterogeneous job are not currently supported"
 

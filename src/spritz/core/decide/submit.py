@@ -30,14 +30,14 @@ from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, Submi
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobQueued
 from spritz.model.federation import may_have_siblings, member, suits, viable
-from spritz.model.job import ArrayState, Federated, Hold, Job, Sharing
-from spritz.model.job_tres import requested_pairs
-from spritz.model.mcs import BadLabel, label_of
+from spritz.model.job.record import ArrayState, Federated, Hold, Job, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
 from spritz.model.rules.access import barrier
 from spritz.model.rules.components import components_share
+from spritz.model.rules.job_tres import requested_pairs
+from spritz.model.rules.mcs import BadLabel, label_of
 from spritz.model.rules.sharing import oversubscription
 from spritz.model.states import JobState, PartitionState
 from spritz.notation.ranges import RangeError, parse_array
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.job import Dependency, JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import Dependency, JobSpec
+    from spritz.model.node.partition import Partition
 
 
 def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | WillRun:

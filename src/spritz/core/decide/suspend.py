@@ -20,7 +20,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.rules.preemption import time_sliced
 from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JobState
@@ -28,7 +28,7 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.job import ResumeJob, SuspendJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def suspend(context: DecisionContext, command: SuspendJob) -> Done:

@@ -19,7 +19,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.priority import PRIORITY_MAX
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobUpdated
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.commands.job import TopJob
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 #: as sbatch's --nice
 NICE_MAX = 2_147_483_645

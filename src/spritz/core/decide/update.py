@@ -29,7 +29,7 @@ from spritz.model.commands.job import Done
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobHeld, JobUpdated
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, JobSpec, SiblingState
+from spritz.model.job.record import Hold, JobSpec, SiblingState
 from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import limit_minutes
 from spritz.model.states import JobState
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.commands.job import UpdateJob
-    from spritz.model.job import Dependency, Job
+    from spritz.model.job.record import Dependency, Job
     from spritz.model.limits.ledger import Ledger
 
 #: may change at any time, even after the job has ended

@@ -15,7 +15,7 @@ from spritz.model.ids import INFINITE
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def nodes_came_up(context: DecisionContext, name: str) -> None:

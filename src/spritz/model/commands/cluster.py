@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
 
 #: most characters of a submission's key
 SUBMIT_KEY_LENGTH_MAX = 64

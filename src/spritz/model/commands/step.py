@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.step import Step, StepSpec
+from spritz.model.job.step import Step, StepSpec
 
 #: Refusals of a step that pass with time.
 STEP_WAITS = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.base import Event
 from spritz.model.limits.records import Policy, PolicyChange, UsageRow
-from spritz.model.node import Node, NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.states import NodeState
 
 

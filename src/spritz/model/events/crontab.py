@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spritz.model.cron import Crontab
 from spritz.model.events.base import Event
+from spritz.model.job.cron import Crontab
 
 
 class CrontabChanged(Event, frozen=True, kw_only=True):

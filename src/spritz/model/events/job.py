@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import field
 
 from spritz.model.events.base import Event
-from spritz.model.job import Dependency, Hold, Job
+from spritz.model.job.record import Dependency, Hold, Job
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spritz.model.events.base import Event
-from spritz.model.reservation import Reservation
+from spritz.model.node.reservation import Reservation
 
 
 class ReservationCreated(Event, frozen=True, kw_only=True):

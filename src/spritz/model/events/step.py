@@ -6,9 +6,9 @@ Batch pseudo steps open with `JobStarted`.
 from __future__ import annotations
 
 from spritz.model.events.base import Event
+from spritz.model.job.step import Step
 from spritz.model.reports import Usage
 from spritz.model.states import JobState
-from spritz.model.step import Step
 
 
 class StepOpened(Event, frozen=True, kw_only=True):

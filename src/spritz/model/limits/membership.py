@@ -12,7 +12,7 @@ from spritz.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.model.limits.rules import Rules
 
 #: reasons that are shown without a detail

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.model.limits.records import PolicyChange
-    from spritz.model.node import Node
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import Node
     from spritz.model.priority import PriorityPolicy
 
 

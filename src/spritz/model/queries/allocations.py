@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.job import Component, Job
+from spritz.model.job.record import Component, Job
 
 
 class AwaitAllocation(Struct, frozen=True, kw_only=True):

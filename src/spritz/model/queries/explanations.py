@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.explain import Explanation
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
+from spritz.model.queries.explain import Explanation
 
 
 class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 
 
 class Jobs(Struct, frozen=True, kw_only=True):

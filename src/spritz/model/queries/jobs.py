@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 
 
 class ListJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.node import Node, NodeSample
+from spritz.model.node.record import Node, NodeSample
 
 
 class ListNodes(Struct, frozen=True, kw_only=True, omit_defaults=True):

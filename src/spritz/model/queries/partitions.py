@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 
 
 class ListPartitions(Struct, frozen=True, kw_only=True, omit_defaults=True):

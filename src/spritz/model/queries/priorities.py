@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.priority import PriorityFactors, PriorityWeights
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
+from spritz.model.job.step import Step
 from spritz.model.reports import Usage
-from spritz.model.step import Step
 
 
 class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):

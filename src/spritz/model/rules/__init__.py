@@ -20,7 +20,9 @@ Map
 `availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
 `preemption`         which jobs may preempt which, and how
+`predict`            run times predicted from what the user has run before
+`mcs`                labels: which jobs may share nodes, and who sees them
+`job_tres`, `gpu_cores`   what a job counts as trackable resources; the cores near a GPU
 
-Rules of accounting are in `model.limits`, labels in `model.mcs`, features that nodes can change in
-`model.node_features`.
+Rules of accounting are in `model.limits`, features that nodes can change in `model.node.node_features`.
 """

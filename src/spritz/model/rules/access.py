@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.limits.membership import missing
-from spritz.model.partition import shuts_out
+from spritz.model.node.partition import shuts_out
 from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.model.limits.rules import Rules
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
 
 
 def barred(spec: JobSpec, partition: Partition, rules: Rules, enforce: Collection[str]) -> tuple[Reason, str] | None:

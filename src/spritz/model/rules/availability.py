@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.model.states import NodeFlag, NodeState, PartitionState
 
 if TYPE_CHECKING:
-    from spritz.model.node import Node
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
+    from spritz.model.node.record import Node
 
 #: flags that keep new jobs off a node that is up
 _CLOSING: int = (

@@ -11,8 +11,8 @@ from spritz.model.rules.job_size import gpus_by_tasks
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobRequest
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobRequest
+    from spritz.model.node.partition import Partition
 
 #: MiB per node, per CPU and per GPU; one of them is set. 0 per node: all memory of the node
 Memory = tuple[int | None, int | None, int | None]

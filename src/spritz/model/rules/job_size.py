@@ -14,15 +14,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
-from spritz.model.job_gpus import gpus_each_node
+from spritz.model.job.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.notation.features import nodes_counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobRequest, JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobRequest, JobSpec
+    from spritz.model.node.partition import Partition
 
 
 class Size(Struct, frozen=True, gc=False):

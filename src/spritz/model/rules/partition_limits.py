@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobRequest, JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobRequest, JobSpec
+    from spritz.model.node.partition import Partition
 
 
 def exceeded(spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: Collection[str]) -> Reason:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from spritz.model.limits.records import Qos
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 
 #: words of PreemptMode that do not say how a job is preempted

@@ -12,8 +12,8 @@ from spritz.model.resources import mask_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from spritz.model.job import JobRequest, JobSpec
-    from spritz.model.reservation import Reservation
+    from spritz.model.job.record import JobRequest, JobSpec
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import NodeAllocation
 
 #: Occurrences of a recurring reservation to check: the present one and the next. A job that starts now cannot run into

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import Sharing
-from spritz.model.mcs import kept_by
+from spritz.model.job.record import Sharing
+from spritz.model.rules.mcs import kept_by
 from spritz.model.rules.node_shape import socket_masks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobRequest, JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobRequest, JobSpec
+    from spritz.model.node.partition import Partition
     from spritz.model.resources import Allocation, NodeCapacity
 
 #: jobs per CPU if OverSubscribe=YES or FORCE gives no number
@@ -121,7 +121,7 @@ class NodeSharer(Protocol):
 
     @property
     def mcs(self) -> str:
-        """The label of jobs with which it shares (`model.mcs.kept_by`)."""
+        """The label of jobs with which it shares (`model.rules.mcs.kept_by`)."""
 
 
 class Occupant(Struct, frozen=True, gc=False):

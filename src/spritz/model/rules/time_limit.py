@@ -16,8 +16,8 @@ from spritz.model.limits import flags
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobRequest, JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobRequest, JobSpec
+    from spritz.model.node.partition import Partition
 
 #: a job without a time limit is planned to hold its resources for this long, as in Slurm's backfill and reservations
 YEAR_SECONDS = 365 * 86_400.0

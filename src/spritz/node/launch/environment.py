@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model import het
 from spritz.model.ids import INFINITE
-from spritz.model.job import Component, Job
-from spritz.model.job_variables import array_variables, request_variables
+from spritz.model.job import het
+from spritz.model.job.job_variables import array_variables, request_variables
+from spritz.model.job.record import Component, Job
+from spritz.model.job.step import Step, StepNode
 from spritz.model.resources import Allocation, NodeAllocation
-from spritz.model.step import Step, StepNode
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
 from spritz.node.launch.latest import for_latest
 from spritz.notation import hostlist, taskcounts

@@ -5,8 +5,8 @@ Source: slurm.conf(5) "PROLOG AND EPILOG SCRIPTS".
 
 from __future__ import annotations
 
-from spritz.model.job import Job
-from spritz.model.job_variables import ending_variables, site_variables
+from spritz.model.job.job_variables import ending_variables, site_variables
+from spritz.model.job.record import Job
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_variables, listed_gpus
 from spritz.notation import hostlist, taskcounts

@@ -9,8 +9,8 @@ import hashlib
 
 from msgspec import Struct
 
-from spritz.model.job import Component, Job
-from spritz.model.step import Step
+from spritz.model.job.record import Component, Job
+from spritz.model.job.step import Step
 from spritz.stepd.pmi_wire import process_mapping
 from spritz.stepd.spec import Pmi, Pmix
 

@@ -10,8 +10,8 @@ import posixpath
 from msgspec import Struct
 
 from spritz.model.ids import step_name
-from spritz.model.job import Job
-from spritz.model.step import Step
+from spritz.model.job.record import Job
+from spritz.model.job.step import Step
 from spritz.notation import filename
 from spritz.stepd.spec import CLIENT, NOTHING
 

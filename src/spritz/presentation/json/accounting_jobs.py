@@ -15,7 +15,7 @@ from spritz.presentation.tres_numbers import NUMBERS
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.model.accounting import JobWithSteps, StepRecord
+    from spritz.model.accounting.records import JobWithSteps, StepRecord
 
     Json = dict[str, Any]
 

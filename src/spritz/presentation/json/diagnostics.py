@@ -11,8 +11,8 @@ from spritz.presentation.users import name_of as user_name
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.model.accounting_admin import CallCount
-    from spritz.model.diagnostics import Diagnostics
+    from spritz.model.accounting.accounting_admin import CallCount
+    from spritz.model.queries.diagnostics import Diagnostics
 
     Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from spritz.presentation.json.envelope import show as show_answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.explain import Explanation
+    from spritz.model.queries.explain import Explanation
     from spritz.presentation.json.envelope import Output
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import astuple
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, Job, JobSpec, suspension
+from spritz.model.job.record import Hold, Job, JobSpec, suspension
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.states import JobFlag, JobState
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from spritz.client.sync import Connection
-    from spritz.model.job_filter import JobFilter
+    from spritz.client.command.sync import Connection
+    from spritz.model.job.job_filter import JobFilter
     from spritz.model.resources import GresRequest
     from spritz.presentation.json.envelope import Output
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.gpu_cores import cores_for_gpus
+from spritz.model.rules.gpu_cores import cores_for_gpus
 from spritz.notation.ranges import format_ids
 from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show

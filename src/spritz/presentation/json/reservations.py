@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
     from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]

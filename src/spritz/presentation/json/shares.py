@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from spritz.model.fairshare import FairShareRow, FairShares
+    from spritz.model.accounting.fairshare import FairShareRow, FairShares
 
 
 def shares_json(whole: FairShares) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
     from spritz.presentation.json.envelope import Output
     from spritz.presentation.node_groups import Group

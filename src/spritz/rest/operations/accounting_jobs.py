@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from spritz.model.accounting import Documents, GetDocuments, JobPick, JobRecords, SelectJobs
-from spritz.model.accounting_admin import Changed, ModifyJobs
+from spritz.model.accounting.accounting_admin import Changed, ModifyJobs
+from spritz.model.accounting.records import Documents, GetDocuments, JobPick, JobRecords, SelectJobs
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_INTERACTIVE
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
@@ -20,7 +20,7 @@ from spritz.rest.operations.job_fields import bad
 from spritz.rest.users import gid_of, uid_of
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import JobWithSteps
+    from spritz.model.accounting.records import JobWithSteps
 
 _PSEUDO = {"batch": STEP_BATCH, "extern": STEP_EXTERN, "interactive": STEP_INTERACTIVE}
 

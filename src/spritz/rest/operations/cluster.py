@@ -9,19 +9,19 @@ from msgspec import Struct
 
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller, locate_database
-from spritz.model.accounting_admin import (
+from spritz.model.accounting.accounting_admin import (
     CallCounts,
     DatabaseConfiguration,
     GetCallStatistics,
     GetDatabaseConfiguration,
 )
+from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.model.commands.job import Done
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.errors import SpritzError
-from spritz.model.fairshare import FairShares, ListFairShares
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import ControllerPongs, Ping, PingControllers, Pong, Reconfigure
+from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.json.diagnostics import statistics
 from spritz.presentation.json.shares import shares_json

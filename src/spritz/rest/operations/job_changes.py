@@ -18,7 +18,7 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.errors import ESLURM
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation import signals
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import ContainerOptions, Dependency, EndSignal, ResourceLimit, Sharing
+from spritz.model.job.record import ContainerOptions, Dependency, EndSignal, ResourceLimit, Sharing
 from spritz.model.resources import GresRequest
 from spritz.notation import dependency, distribution, gres, mail_types, memory, nodecount, signals
 from spritz.notation.cpubind import parse_cpu_bind, parse_gpu_bind

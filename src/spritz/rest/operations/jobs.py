@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
@@ -19,7 +19,7 @@ from spritz.rest.operations import Ask, Listing, Refused, Result, Unchanged, ope
 from spritz.rest.records import JobWriter
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def target_of(word: str) -> JobTarget:

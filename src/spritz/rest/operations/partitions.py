@@ -9,7 +9,7 @@ from msgspec import ValidationError, convert
 from spritz.model.commands.cluster import CreatePartition, DeletePartition, UpdatePartition
 from spritz.model.commands.job import Done
 from spritz.model.ids import INFINITE
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.presentation.json.partitions import FLAGS, newest_partition_json
 from spritz.presentation.json.values import moment

@@ -13,8 +13,8 @@ from spritz.model.commands.reservation import (
     UpdateReservation,
 )
 from spritz.model.ids import INFINITE
-from spritz.model.reservation import FLAGS
-from spritz.model.reservations import ListReservations, Reservations
+from spritz.model.node.reservation import FLAGS
+from spritz.model.queries.reservations import ListReservations, Reservations
 from spritz.presentation.json.reservations import reservation_json
 from spritz.presentation.json.values import moment
 from spritz.rest.answers import Answer

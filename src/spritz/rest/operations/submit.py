@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad, fields_of

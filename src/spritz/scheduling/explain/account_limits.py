@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.explain import Limit
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import rank_of, reason_of
+from spritz.model.queries.explain import Limit
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.wording import count, largest, limit_text, listed, memory
 from spritz.scheduling.view.charges import count_charge, wanted_by
@@ -25,7 +25,7 @@ from spritz.scheduling.view.charges import count_charge, wanted_by
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job.record import Job, JobSpec
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.rules import JobLimits

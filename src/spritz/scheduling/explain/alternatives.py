@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.explain import Alternative
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, Job, JobSpec, Sharing
+from spritz.model.job.record import Hold, Job, JobSpec, Sharing
+from spritz.model.queries.explain import Alternative
 from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import limit_minutes, longest_minutes
 from spritz.scheduling.explain.context import PlanView
@@ -26,8 +26,8 @@ from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.view.events import job_records
 
 if TYPE_CHECKING:
-    from spritz.model.explain import Expected, Explanation
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
+    from spritz.model.queries.explain import Expected, Explanation
     from spritz.model.resources import GresRequest
     from spritz.scheduling.view.projection import Projection
 

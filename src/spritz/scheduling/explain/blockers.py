@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spritz.model.explain import Blocker
+from spritz.model.queries.explain import Blocker
 from spritz.model.resources import mask_of
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import parse as license_choices

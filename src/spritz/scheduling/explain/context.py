@@ -20,8 +20,8 @@ from spritz.scheduling.view.planned_starts import FUTURE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import Node
     from spritz.model.plan import PendingNote, PlannedPreemption, PlannedStart
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.cycle import Result

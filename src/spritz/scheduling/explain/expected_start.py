@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.explain import Expected
 from spritz.model.limits.reasons import LIMIT_REASONS
+from spritz.model.queries.explain import Expected
 from spritz.model.reasons import Reason
 from spritz.notation.duration import format_span
 from spritz.notation.hostlist import compress

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.explain import Ahead, Expected, Explanation, PartitionView
 from spritz.model.limits.reasons import LIMIT_REASONS
+from spritz.model.queries.explain import Ahead, Expected, Explanation, PartitionView
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
@@ -27,8 +27,8 @@ from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.explain import Limit
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
+    from spritz.model.queries.explain import Limit
     from spritz.scheduling.explain.context import Planned, PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request

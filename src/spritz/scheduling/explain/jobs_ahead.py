@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spritz.model.explain import Ahead, AheadJob
+from spritz.model.queries.explain import Ahead, AheadJob
 from spritz.scheduling.explain.account_limits import over_alone
 from spritz.scheduling.explain.wording import largest, listed, record_label
 from spritz.scheduling.plan.gangs import gangs_of

@@ -10,11 +10,11 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
 from spritz.model.limits.minutes import Minutes, brief, out_of_minutes
 from spritz.model.limits.reasons import reason_of
 from spritz.model.limits.usage import WALL
+from spritz.model.queries.explain import Limit
 from spritz.model.reasons import Reason
 from spritz.notation.duration import format_duration
 from spritz.scheduling.view.charges import wanted_by
@@ -22,7 +22,7 @@ from spritz.scheduling.view.charges import wanted_by
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.limits.minutes import MinuteLimits
     from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.limits import flags
 from spritz.model.limits.reasons import rank_of
+from spritz.model.queries.explain import Limit
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits, time_limit
 from spritz.model.rules.availability import starts_jobs
@@ -36,7 +36,7 @@ from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spritz.model.job import Dependency, Job
+    from spritz.model.job.record import Dependency, Job
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.explain import NodeTest, PartitionView
-from spritz.model.node_features import to_activate
+from spritz.model.node.node_features import to_activate
+from spritz.model.queries.explain import NodeTest, PartitionView
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation.extra import is_met
 from spritz.notation.hostlist import compress

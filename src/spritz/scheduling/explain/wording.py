@@ -11,7 +11,7 @@ from spritz.notation.ranges import format_array
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 

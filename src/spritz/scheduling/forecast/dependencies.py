@@ -20,7 +20,7 @@ from spritz.scheduling.view.profile import NEVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from spritz.model.job import Dependency
+    from spritz.model.job.record import Dependency
     from spritz.scheduling.view.records import JobRecord
 
     #: At that time the job becomes eligible, or these tasks of an array (a mask). True: with a record of their own,

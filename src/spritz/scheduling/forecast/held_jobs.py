@@ -38,7 +38,7 @@ from spritz.scheduling.view.profile import NEVER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.model.limits.bounds import Tres
     from spritz.scheduling.forecast.lanes import Lanes
     from spritz.scheduling.forecast.starts import Groups, Starts

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
+from spritz.model.rules.job_tres import allocated_pairs
 from spritz.scheduling.plan import gang_cycle
 from spritz.scheduling.plan.backfill import Backfill
 from spritz.scheduling.plan.complete_wait import waiting_partitions

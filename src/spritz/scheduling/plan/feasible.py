@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.gangs import could_fit, fits_empty

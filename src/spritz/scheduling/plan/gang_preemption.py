@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import PlannedPreemption
+from spritz.model.rules.job_tres import allocated_pairs
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.preemption import active_victims, all_fits, are_suspended

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.minutes import out_of_minutes
 from spritz.model.limits.reasons import first_of
 from spritz.model.reasons import Reason
+from spritz.model.rules.job_tres import allocated_pairs, wanted_pairs
 from spritz.scheduling.view.charges import charge_of, count_charge, guaranteed_pairs
 from spritz.scheduling.view.records import Verdict
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.predict import expected_slowdown, likeness_of
+from spritz.model.rules.predict import expected_slowdown, likeness_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.model.predict import Predictor
+    from spritz.model.rules.predict import Predictor
     from spritz.scheduling.plan.overdue import Overdue
     from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.planned_starts import FutureStarts

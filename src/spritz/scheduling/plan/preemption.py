@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import GuaranteedJob, GuaranteeUse, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
+from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.rules.preemption import exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.scheduling.plan.failed_preemptions import FailedPreemptions
 from spritz.scheduling.plan.preemption_bound import Bound

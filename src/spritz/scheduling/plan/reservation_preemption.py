@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.node.reservation import leaving_seconds
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.reservation import leaving_seconds
 from spritz.model.rules.preemption import guest_mode
 from spritz.scheduling.placement.place import place
 
 if TYPE_CHECKING:
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.model.job_tres import allocated_pairs, wanted_pairs
+from spritz.model.rules.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.whole_nodes import with_whole_nodes
 
 if TYPE_CHECKING:
-    from spritz.model.job import JobSpec
+    from spritz.model.job.record import JobSpec
     from spritz.model.limits.ledger import Ledger, LedgerKey
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from spritz.model.node_features import to_activate
+from spritz.model.node.node_features import to_activate
 from spritz.notation import features
 from spritz.notation.extra import is_met
 from spritz.scheduling.view.fabric import Fabric
 
 if TYPE_CHECKING:
-    from spritz.model.partition import Partition
+    from spritz.model.node.partition import Partition
     from spritz.model.resources import NodeCapacity
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spritz.model.gpu_cores import gpu_cores
 from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.model.rules.gpu_cores import gpu_cores
 from spritz.model.rules.node_shape import (
     SHARED_GRES,
     core_list_mask,

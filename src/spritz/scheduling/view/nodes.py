@@ -19,7 +19,7 @@ from spritz.scheduling.view.hardware import Hardware
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
 
 #: added to the weight (32 bits) of nodes that must be powered up first, so that they come after all others
 ASLEEP_WEIGHT = 1 << 33

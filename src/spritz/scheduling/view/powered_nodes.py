@@ -12,7 +12,7 @@ from spritz.model.power import is_powered
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.node import Node
+    from spritz.model.node.record import Node
     from spritz.model.power import PowerPolicy
 
 

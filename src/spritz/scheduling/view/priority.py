@@ -20,15 +20,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
-from spritz.model.job_tres import requested_pairs
 from spritz.model.priority import PRIORITY_MAX, PriorityFactors, PriorityInputs, PriorityWeights
+from spritz.model.rules.job_tres import requested_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobSpec
+    from spritz.model.node.partition import Partition
     from spritz.scheduling.view.nodes import NodeRow
 
 NEVER = float("inf")

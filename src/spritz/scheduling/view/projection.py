@@ -18,12 +18,12 @@ from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
-from spritz.model.networks import networks_of
-from spritz.model.partition import Partition
-from spritz.model.predict import Predictor
+from spritz.model.node.networks import networks_of
+from spritz.model.node.partition import Partition
 from spritz.model.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
+from spritz.model.rules.predict import Predictor
 from spritz.model.states import NodeFlag
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
@@ -43,10 +43,10 @@ from spritz.scheduling.view.table import NodeTable
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
-    from spritz.model.job import Job
-    from spritz.model.node import Node
+    from spritz.model.job.record import Job
+    from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
     from spritz.model.plan import Plan
-    from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeCapacity
     from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.request import Request

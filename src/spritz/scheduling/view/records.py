@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spritz.model.reasons import CORE_REASONS, Reason
 
 if TYPE_CHECKING:
-    from spritz.model.job import Dependency, JobSpec
+    from spritz.model.job.record import Dependency, JobSpec
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.nodes import NodeRow

@@ -29,8 +29,8 @@ from spritz.scheduling.view.profile import NEVER, FutureHold, Profile
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:
-    from spritz.model.job import JobSpec
-    from spritz.model.reservation import Reservation
+    from spritz.model.job.record import JobSpec
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable

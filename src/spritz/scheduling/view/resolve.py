@@ -11,11 +11,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spritz.model.limits import flags as qos_flag
-from spritz.model.mcs import kept_by
-from spritz.model.node_features import Unclear, may_change, ways
-from spritz.model.reservation import leaving_seconds
+from spritz.model.node.node_features import Unclear, may_change, ways
+from spritz.model.node.reservation import leaving_seconds
 from spritz.model.rules.default_memory import asks_gpus, memory_of
 from spritz.model.rules.job_size import counted_once, gpus_by_tasks, size_of
+from spritz.model.rules.mcs import kept_by
 from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.sharing import consumables, has_segment, is_user_exclusive, jobs_per_cpu, wants_whole_nodes
@@ -27,8 +27,8 @@ from spritz.scheduling.view.request import Grain, Need, Request
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobSpec
-    from spritz.model.partition import Partition
+    from spritz.model.job.record import JobSpec
+    from spritz.model.node.partition import Partition
     from spritz.model.resources import GresRequest
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Ledger as LimitLedger
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
-    from spritz.model.partition import Partition
-    from spritz.model.predict import Predictor
+    from spritz.model.node.partition import Partition
     from spritz.model.rules.licenses import LicensePool
+    from spritz.model.rules.predict import Predictor
     from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.findings import Memory
     from spritz.scheduling.view.nodes import NodeRow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.cluster import Caller
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.sim.cluster.world import Arrival
 
 if TYPE_CHECKING:

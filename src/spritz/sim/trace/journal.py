@@ -28,7 +28,7 @@ from spritz.sim.trace.workload import ParsedTrace, TraceError, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
 
 
 def is_journal(path: str) -> bool:

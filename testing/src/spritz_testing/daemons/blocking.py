@@ -1,4 +1,4 @@
-"""Blocking sockets for the threads of simulated commands: what `client.sync` and srun's reactor take from the system.
+"""Blocking sockets for threads of simulated commands, in place of the system's: `client.command.sync`, srun's reactor.
 
 The commands' code is production code; only the modules `_socket` and `select`, and the question who has a TCP port, are
 replaced. A command is one thread of its process, so waiting for several sockets needs one wait for each process.
@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from spritz.client import locate, sync
+from spritz.client import locate
+from spritz.client.command import sync
 from spritz.stepd.reactor import Reactor
 from spritz_testing.daemons import threads
 from spritz_testing.daemons.machine import USERS

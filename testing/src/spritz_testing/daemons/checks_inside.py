@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
-    from spritz.model.reservation import Reservation
+    from spritz.model.node.reservation import Reservation
     from spritz_testing.daemons.world import Process
 
 STATE_IS_JOURNAL = "4: the state is the replay of the journal"

@@ -1,7 +1,7 @@
 """A user's command: a short-lived process with a thread, and what it enters into the history.
 
-The thread runs production code of the commands (`client.sync`, `client.submission_retry`, srun's and salloc's
-allocation and steps) over simulated sockets (`blocking`).
+The thread runs production code of the commands (`client.command`, srun's and salloc's allocation and steps) over
+simulated sockets (`blocking`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from spritz.client.command.sync import Connection, connect_controller
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import Connection, connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz_testing.daemons import blocking, threads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.client.command.sync import Connection, connect_controller
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import Connection, connect_controller
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import CompareUsage, UsageCompared
 from spritz.model.queries.events import Counters, Statistics

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
-from spritz.client import aio, channel
-from spritz.client.channel import Channel
+from spritz.client.channel import aio, channel
+from spritz.client.channel.channel import Channel
 from spritz.client.errors import ClientError
 from spritz.model.queries.events import ChangeBatch, WatchChanges
 from spritz.model.queries.jobs import JobRows, ListJobs

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spritz.client.sync import connect_controller
+from spritz.client.command.sync import connect_controller
+from spritz.model.accounting.fairshare import ListFairShares
+from spritz.model.accounting.shares import ListShares
 from spritz.model.commands.job import NotifyJob
-from spritz.model.diagnostics import GetDiagnostics, ResetDiagnostics
-from spritz.model.fairshare import ListFairShares
-from spritz.model.job_filter import JobTarget
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
 from spritz.model.queries.configuration import ShowConfig
 from spritz.model.queries.crontabs import GetCrontab
 from spritz.model.queries.daemons import Ping, PingControllers, SetDebug
+from spritz.model.queries.diagnostics import GetDiagnostics, ResetDiagnostics
 from spritz.model.queries.events import Statistics, WatchChanges, WatchEvents
 from spritz.model.queries.partitions import ListPartitions
 from spritz.model.queries.priorities import ListPriorities
+from spritz.model.queries.reservations import ListReservations
 from spritz.model.queries.steps import ListSteps, MeasureSteps
-from spritz.model.reservations import ListReservations
-from spritz.model.shares import ListShares
 from spritz.model.tokens import MakeToken
 from spritz.model.triggers import ClearTriggers, ListTriggers
 from spritz_testing.daemons.plan import Action

@@ -17,7 +17,7 @@ from spritz.cli.launch.controller import Controller, Interrupted, running_on
 from spritz.cli.launch.create import create
 from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.launch.settings import Settings
-from spritz.client import submission_retry  # noqa: F401 - imported by `allocation` when it would be after the seam
+from spritz.client.command import submission_retry  # noqa: F401 - imported by `allocation` when it would be after the seam
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
 from spritz.model.commands.job import (
@@ -30,10 +30,10 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.errors import SpritzError
+from spritz.model.job.step import StepSpec
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.resources import GresRequest
-from spritz.model.step import StepSpec
 from spritz_testing.daemons import blocking
 from spritz_testing.daemons.blocking import SimulatedReactor
 from spritz_testing.daemons.requests import new_job, submission, wanted_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.model.step import Step
+    from spritz.model.job.step import Step
     from spritz_testing.daemons.command import Command, Data
     from spritz_testing.daemons.history import Operation
 

@@ -16,13 +16,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import process_identity
-from spritz.client import aio, membership
+from spritz.client.channel import aio
 from spritz.client.errors import ClientError
+from spritz.client.trust import membership
 from spritz.config.load import load
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.launch import Accepted
-from spritz.model.node import NodeConfig, NodeSample
+from spritz.model.node.record import NodeConfig, NodeSample
 from spritz.node import (
     agent,
     cgroup,
@@ -63,7 +64,7 @@ from spritz_testing.daemons.world import Process
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call
+    from spritz.client.channel.handling import Call
     from spritz.model.rejection import Rejection
     from spritz.model.resources import NodeCapacity
     from spritz_testing.daemons.world import Host

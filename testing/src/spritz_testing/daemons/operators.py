@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from spritz.cli.control.daemons import take_over
+from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import connect_controller
 from spritz.model.commands.cluster import DeleteNodes, RebootNodes, UpdateNode, UpdatePartition
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import (

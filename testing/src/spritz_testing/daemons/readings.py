@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from spritz.client.command.sync import Connection, connect_controller
 from spritz.client.errors import RemoteError
-from spritz.client.sync import Connection, connect_controller
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from spritz.cli import sbatch
 from spritz.cli.submit import announce
+from spritz.client.command.sync import connect_controller, submit_key
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import (
     CancelJobs,
     CancelResult,
@@ -27,8 +27,8 @@ from spritz.model.commands.job import (
     UpdateJob,
     WillRun,
 )
-from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.resources import GresRequest, mask_ids
 from spritz_testing.daemons.history import Outcome
 from spritz_testing.daemons.site import HIGH_NODES_MAX, TIERS

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.client import server
+from spritz.client.channel import server
 from spritz.controller.nodes import links as nodes
 from spritz.controller.programs import triggers
 from spritz.model import reports

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.client import same_machine
+from spritz.client.trust import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
 from spritz.wire import bounded

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.client import channel
+from spritz.client.channel import channel
 from spritz.controller.api import deferred, jobs, row_cache
 from spritz.controller.journal import blobs, images
 from spritz.controller.journal import postgresql as journal_postgresql

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from spritz.client import leader
+from spritz.client.channel import leader
 from spritz.controller import configuration
 from spritz.controller.journal import postgresql as journal_postgresql
 from spritz.controller.journal.contract import Group, Image

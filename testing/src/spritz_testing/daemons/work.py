@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.model.ids import STEP_EXTERN
-from spritz.model.job import Sharing
+from spritz.model.job.record import Sharing
 from spritz.model.resources import mask_ids, mask_of
 from spritz.node import stored_job
 from spritz_testing.daemons.history import Began, Ended, Signalled

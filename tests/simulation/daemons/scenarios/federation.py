@@ -12,12 +12,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from spritz.client.aio import connect
-from spritz.client.channel import Channel
+from spritz.client.channel.aio import connect
+from spritz.client.channel.channel import Channel
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.job.job_filter import JobFilter, JobTarget
+from spritz.model.job.record import JobSpec
 from spritz.model.limits import federations
 from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record
 from spritz.model.limits.records import Federation as Named

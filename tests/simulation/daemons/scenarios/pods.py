@@ -6,12 +6,12 @@ It queues the job of a pod, looks at its jobs, and reports their end. What it do
 
 from __future__ import annotations
 
+from spritz.client.command.sync import connect_controller, submit_key
 from spritz.client.errors import ClientError
-from spritz.client.sync import connect_controller, submit_key
 from spritz.k8s import slurm
 from spritz.model.commands.job import Done, FinishAllocation, JobSubmitted, SubmitJob
-from spritz.model.job import JobSpec
-from spritz.model.job_filter import JobFilter
+from spritz.model.job.job_filter import JobFilter
+from spritz.model.job.record import JobSpec
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.job import JobSpec
-from spritz.model.job_tres import requested_pairs
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec
+from spritz.model.node.partition import Partition
 from spritz.model.resources import GresRequest
 from spritz.model.rules.default_memory import ALL, Memory, memory_of
+from spritz.model.rules.job_tres import requested_pairs
 from spritz.scheduling.view.resolve import resolve
 
 GPU = (GresRequest("gpu", "", 1),)

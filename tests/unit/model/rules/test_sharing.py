@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.model.job import JobSpec, Sharing
-from spritz.model.partition import Partition
+from spritz.model.job.record import JobSpec, Sharing
+from spritz.model.node.partition import Partition
 from spritz.model.resources import NodeCapacity, mask_ids
 from spritz.model.rules.sharing import Occupant, crowded_cpus, exceeds_partition_cpus, jobs_per_cpu, may_meet
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.ids import INFINITE
-from spritz.model.job import JobSpec
+from spritz.model.job.record import JobSpec
 from spritz.model.limits.flags import NONE, PARTITION_TIME_LIMIT
-from spritz.model.partition import Partition
+from spritz.model.node.partition import Partition
 from spritz.model.rules.time_limit import YEAR_SECONDS, exceeds, granted_minutes, held_seconds, limit_minutes
 
 LIFTED = frozenset({PARTITION_TIME_LIMIT})

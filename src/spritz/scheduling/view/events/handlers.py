@@ -15,10 +15,10 @@ from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.events import trigger as trigger_events
 from spritz.model.events.crontab import CrontabChanged
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.membership import with_nodes, without_nodes
-from spritz.model.node import Node, NodeConfig, first_state
-from spritz.model.node_features import active_with, reporting
+from spritz.model.node.node_features import active_with, reporting
+from spritz.model.node.record import Node, NodeConfig, first_state
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, NodeFlag
 from spritz.scheduling.view.events import job_records, limits_policy, running_jobs, waiting_jobs

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState
 from spritz.scheduling.view.records import JobRecord
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.scheduling.view.projection import Projection
 
 

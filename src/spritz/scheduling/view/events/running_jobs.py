@@ -22,7 +22,7 @@ from spritz.scheduling.view.holders import holders_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.projection import Projection

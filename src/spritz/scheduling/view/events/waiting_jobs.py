@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from spritz.model.node_features import boots_from
-from spritz.model.partition import Partition
+from spritz.model.node.node_features import boots_from
+from spritz.model.node.partition import Partition
 from spritz.model.rules.access import barred
 from spritz.scheduling.view.charges import billed
 from spritz.scheduling.view.parameters import parameters_of

@@ -16,9 +16,9 @@ from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobQueued, JobStarted
 from spritz.model.ids import INFINITE
-from spritz.model.job import Job, JobSpec
-from spritz.model.node import NodeConfig
-from spritz.model.partition import Partition
+from spritz.model.job.record import Job, JobSpec
+from spritz.model.node.partition import Partition
+from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity, mask_ids, mask_of
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling.plan import cycle

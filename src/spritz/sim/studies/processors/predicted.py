@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.predict import Likeness, Predictor, corrected
+from spritz.model.rules.predict import Likeness, Predictor, corrected
 from spritz.sim.studies.processors.shortest import Room, Shortest
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Waiting jobs sorted by prediction, in blocks with bounds, so that a search skips whole blocks and a long queue costs
 little.
 
-Source: ours; expected slowdown as in `model.predict`.
+Source: ours; expected slowdown as in `model.rules.predict`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from spritz.model.predict import expected_slowdown
+from spritz.model.rules.predict import expected_slowdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

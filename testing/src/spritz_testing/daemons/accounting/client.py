@@ -6,11 +6,11 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from spritz.client.aio import connect
-from spritz.model.accounting import JobRecords, JobWithSteps, SelectJobs
+from spritz.client.channel.aio import connect
+from spritz.model.accounting.records import JobRecords, JobWithSteps, SelectJobs
+from spritz.model.accounting.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Book, BookEdited, GetBook
-from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
 from spritz.runtime.log import Logger
 from spritz_testing.daemons.accounting.policy import edit_of, is_complete
 from spritz_testing.daemons.world import Process
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.channel import Channel
+    from spritz.client.channel.channel import Channel
     from spritz_testing.daemons.world import Host
 
 T = TypeVar("T")

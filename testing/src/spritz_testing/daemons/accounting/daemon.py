@@ -19,8 +19,8 @@ from spritz_testing.daemons.units import Unit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spritz.model.accounting import JobWithSteps
-    from spritz.model.usage import HolderUsage
+    from spritz.model.accounting.records import JobWithSteps
+    from spritz.model.accounting.usage import HolderUsage
     from spritz_testing.daemons.world import Host, Process, World
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.model.accounting import EventGroup, RegisterCluster
+from spritz.model.accounting.records import EventGroup, RegisterCluster
 from spritz_testing.daemons.accounting.daemon import STORED
 from spritz_testing.daemons.accounting.database import template
 from spritz_testing.daemons.accounting.policy import CLUSTER
@@ -27,8 +27,8 @@ from spritz_testing.daemons.accounting.whole_journal import groups_of
 from spritz_testing.daemons.history import Began, Ended
 
 if TYPE_CHECKING:
-    from spritz.model.accounting import JobWithSteps
-    from spritz.model.usage import HolderUsage
+    from spritz.model.accounting.records import JobWithSteps
+    from spritz.model.accounting.usage import HolderUsage
     from spritz_testing.daemons.history import Entry
     from spritz_testing.daemons.world import Host
 

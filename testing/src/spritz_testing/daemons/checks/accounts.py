@@ -18,8 +18,8 @@ from spritz_testing.daemons.checks.violation import Violation, clock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.accounting import JobRecord
-    from spritz.model.job import Job
+    from spritz.model.accounting.records import JobRecord
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.checks.story import Life, Story
 
 #: Records have whole seconds.

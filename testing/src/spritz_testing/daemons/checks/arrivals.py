@@ -23,7 +23,7 @@ from spritz_testing.daemons.wanted import SUBMISSIONS, Change
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.checks.story import Life, Run, Story
     from spritz_testing.daemons.history import Operation
 

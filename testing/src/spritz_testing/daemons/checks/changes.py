@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz_testing.daemons.checks.story import Story
 from spritz_testing.daemons.checks.values import in_force, writes
@@ -20,7 +20,7 @@ from spritz_testing.daemons.wanted import Change
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.history import Operation
 
 #: Times are compared to the second.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE, STEP_MAX
-from spritz.model.job import Job
+from spritz.model.job.record import Job
 from spritz_testing.daemons.checks.faults import (
     KILLS_SUPERVISORS,
     USERS_HOST,
@@ -31,7 +31,7 @@ from spritz_testing.daemons.history import Outcome, Signalled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.accounting import JobRecord
+    from spritz.model.accounting.records import JobRecord
     from spritz_testing.daemons.checks.story import Life, Run, Story
 
 #: Times are compared to the second.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.accounting import JobRecord
-from spritz.model.job import Job
-from spritz.model.node import Node
+from spritz.model.accounting.records import JobRecord
+from spritz.model.job.record import Job
+from spritz.model.node.record import Node
 from spritz_testing.daemons.wanted import Reserved
 
 

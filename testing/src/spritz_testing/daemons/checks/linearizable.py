@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz_testing.daemons.checks import job_model
 from spritz_testing.daemons.checks.changes import may_be_moved
 from spritz_testing.daemons.checks.job_model import (
@@ -40,7 +40,7 @@ from spritz_testing.daemons.wanted import Change, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.checks.story import Life, Story, Subject
 
 Shown = tuple[Reading, Observed]

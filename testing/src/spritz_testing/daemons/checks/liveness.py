@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from spritz.model.job import Hold
+from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz_testing.daemons.checks.dependencies import satisfied
@@ -22,7 +22,7 @@ from spritz_testing.daemons.wanted import Change, Reserved
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.checks.story import Story
     from spritz_testing.daemons.history import Entry, Operation
     from spritz_testing.daemons.wanted import Wanted

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.accounting import JobRecord
+from spritz.model.accounting.records import JobRecord
 from spritz.model.ids import STEP_BATCH
 from spritz_testing.daemons.history import Began, Booted, Ended, Injected, Linked, Operation, Outcome, Signalled
 from spritz_testing.daemons.wanted import SUBMISSIONS, Change, Wanted
@@ -23,7 +23,7 @@ from spritz_testing.daemons.wanted import SUBMISSIONS, Change, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from spritz.model.job import Job
+    from spritz.model.job.record import Job
     from spritz_testing.daemons.checks.final import Final
     from spritz_testing.daemons.history import Entry
 

@@ -1,0 +1,6 @@
+"""Who a peer is.
+
+`membership`      the keys of a cluster that spans machines
+`munged`, `tokens`   who a caller is: auth/munge, auth/jwt
+`same_machine`    `refuse_remote(keys and hosts)`: an error for a configured host that is another machine
+"""

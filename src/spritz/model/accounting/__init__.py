@@ -1,0 +1,6 @@
+"""What slurmdbd keeps of jobs, and answers about it.
+
+`records`, `accounting_admin`   its records and queries; those of `sacctmgr`
+`accounting_of`, `step_usage`   what the controller reports of a job; usage of steps as text
+`usage`, `shares`, `fairshare`   past usage and what priorities make of it
+"""

@@ -1,0 +1,6 @@
+"""Nodes, and what groups them.
+
+`record`      `Node`, and what a node daemon measures
+`partition`, `reservation`, `networks`, `machines`   one subject each
+`node_features`   features that nodes can change
+"""
