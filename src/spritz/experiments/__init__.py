@@ -6,6 +6,8 @@ imports no other package than `notation`.
 `slurm`      sbatch, squeue, sacct and scancel as functions; `refusals` hints for refusals of sbatch
 `home`       the directory of runs and snapshots
 `snapshot`   the working tree as a content-addressed tree in a git repository of our own
+`sources`    snapshots of other working trees that the run imports from; `interpreters`: which Python, what it imports
+`imports`    the program's side: imports come from the snapshots
 `secrets`    secrets in variables, arguments and addresses, which must not be stored
 `settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
 `run_environment` the environment of a run: variables, packages, driver

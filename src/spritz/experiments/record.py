@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments import interpreters
 from spritz.experiments.errors import ExperimentError
 
 #: Version of run.json; a newer version is refused.
@@ -101,6 +102,12 @@ def read(directory: Path) -> Run:
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{data['shared']}: {error}") from error
     return Run(**{key: value for key, value in data.items() if key in known})
+
+
+def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
+    """The run's surroundings, with the interpreter that ran in place of the one that was expected at submission."""
+    ran = interpreters.of_run(home, directory)
+    return {**run.surroundings, "python": ran} if ran else run.surroundings
 
 
 def append(directory: Path, event: str, at: float, **values: Any) -> None:

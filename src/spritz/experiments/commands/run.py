@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
@@ -164,6 +164,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
         return sweep.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
+    tell_unfrozen(queued.code, terminal)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")

@@ -18,7 +18,7 @@ from spritz.experiments import settings, states, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.store import Store
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import queue, report
@@ -117,6 +117,7 @@ def launch(plan: Plan, request: submission.Request, store: Store, terminal: Term
     """Queue the sweep and, unless detached, wait for its end; return the exit status. Ctrl-C stops the sweep."""
     sweep = queue.launch(plan, request, store)
     terminal.out(f"{sweep.name}\n")
+    tell_unfrozen(queue.code_of(sweep), terminal)
     terminal.err(
         f"Submitted batch job {sweep.arrays[-1]} with {sweep.size} trials; `spritz sweep --status {sweep.name}` "
         "shows them\n"

@@ -6,6 +6,7 @@ array. `resume` completes a command that was killed in between: it finds the arr
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -72,6 +73,12 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         remove(sweep, store)
         raise
     return sweep
+
+
+def code_of(sweep: Sweep) -> dict[str, Any]:
+    """The code that all trials have (`record.Run.code`)."""
+    code: dict[str, Any] = json.loads((sweep.directory / "shared.json").read_text(encoding="utf-8"))["code"]
+    return code
 
 
 def _created(plan: Plan, prepared: PreparedRequest, size: int) -> Sweep:
