@@ -239,7 +239,7 @@ def start() -> None:
     # The site's or the environment's own, which this one has hidden.
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401  # type: ignore[import-not-found]  # where there is one
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  # where there is one
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
