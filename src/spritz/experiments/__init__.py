@@ -13,7 +13,8 @@ imports no other package than `notation`.
 `run_environment` the environment of a run: variables, packages, driver
 `record`     a run's record, and the events that its job writes
 `submission` a command becomes a run: snapshot, record, script, and queue; `containers`: runs in one
-`store`      the index of all runs; `database`: where it is; `unused`: removes what no run refers to
+`store`      the index of all runs; `database`: where it is; `rebuilding`: makes it again from the records; `unused`:
+             removes what no run refers to
 `script`     the batch script of a run, by template
 `states`     the state of a run, from its events and from Slurm; `failures`: why it failed; `errors`: messages and hints
 `sweeps`     many runs of a command as a job array

@@ -332,6 +332,8 @@ def _life(trials: Trials | None) -> str:
 array=$SLURM_ARRAY_JOB_ID
 ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
 [ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
+# Nothing runs over a result.
+tail -n 1 "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
 restart=$(grep -c '"event": "started"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null)
 restart=${restart:-0}"""
 

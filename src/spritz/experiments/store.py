@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spritz.experiments import record, secrets
+from spritz.experiments import secrets
 from spritz.experiments.database import Taken, Transaction, connect
 from spritz.experiments.errors import ExperimentError
 
@@ -192,23 +192,16 @@ class Store:
             )
             return _largest(base, (name for (name,) in rows))
 
-    def add_missing(self, runs: Iterable[Path], owner: str) -> int:
-        """Add rows for runs in these directories that the lost index had; returns their number."""
-        known = {entry.name for entry in self.find(Query(owner=owner))}
-        added = 0
-        for directory in runs:
-            if directory.name in known:
-                continue
-            try:
-                run = record.read(directory)
-            except ExperimentError:
-                continue  # not a run, or its submission was interrupted
-            if run.user == owner:
-                with self._begin() as connection:
-                    self._insert(connection, run.name, owner, run.created_at, str(directory), run.command_line)
-                    self._set(connection, run.name, owner, _known(run))
-                added += 1
-        return added
+    def restore(self, rows: Sequence[tuple[Run, Path, Mapping[str, Any]]]) -> None:
+        """Add rows for runs (run, directory, columns) that the index has lost, in one transaction."""
+        with self._begin() as connection:
+            for run, directory, values in rows:
+                _execute(
+                    connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = '' AND state = 'CREATED'",
+                    o=run.user, n=run.name,
+                )  # fmt: skip
+                self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
+                self._set(connection, run.name, run.user, {**_known(run), **values})
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
         """Add rows for runs (run, directory) whose names the caller has chosen; all or none.

@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Group, Query, Store
 from tests.conformance import databases
 
@@ -77,19 +75,6 @@ def test_two_people_with_one_home_and_a_lost_index_get_names_of_their_own(store:
     (tmp_path / "runs.db").unlink()
     assert [add(store, "train") for _ in range(2)] == ["train-4", "train-5"]
     assert kept.read_text() == "mine"
-
-
-def test_a_lost_index_is_made_again_from_the_runs(store: Store, tmp_path: Path) -> None:
-    name = add(store, "train")
-    run = Run(name=name, user="me", created_at=7.0, command=["python", "a b"], job_id="12", tags=["paper"])
-    record.write(tmp_path / "runs" / name, run)
-    (tmp_path / "runs" / "cut-short-1").mkdir()
-    store.close()
-    (tmp_path / "runs.db").unlink()
-    places = sorted((tmp_path / "runs").iterdir())
-    assert [store.add_missing(places, owner) for owner in ("me", "me", "you")] == [1, 0, 0]
-    (entry,) = store.find(Query(owner="me"))
-    assert (entry.name, entry.job_id, entry.tags, entry.command) == (name, "12", ("paper",), "python 'a b'")
 
 
 def test_names_taken_at_once_differ(tmp_path: Path, any_store: Store) -> None:

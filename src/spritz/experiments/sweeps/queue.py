@@ -226,6 +226,7 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
         indices = [
             index_of(entry.name) for entry in entries_of(sweep, store)
             if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
+            and not _is_finished(Path(entry.directory))
         ]  # fmt: skip
         if not indices:
             return []
@@ -242,6 +243,11 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
             environment[notify.VARIABLE] = " ".join(urls)
         _submit(sweep, store, indices, environment)
         return indices
+
+
+def _is_finished(directory: Path) -> bool:
+    """Whether the trial has its result, whatever the index says: it must never run again over it."""
+    return states.from_events(record.events(directory)).get("state") in _DONE
 
 
 def stop(sweep: Sweep, store: Store) -> None:
