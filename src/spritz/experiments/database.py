@@ -32,6 +32,10 @@ class Taken(Exception):
     """A row with this key exists already."""
 
 
+class Unwritable(ExperimentError):
+    """The database can be read at most: its file system is full, over quota or read-only."""
+
+
 class Transaction(Protocol):
     """Statements in a transaction, which take effect together."""
 
@@ -212,7 +216,7 @@ def unusable(url: str, reason: str) -> ExperimentError:
             hint=_ELSEWHERE,
         )
     if "locking protocol" in reason or "disk I/O error" in reason:
-        return ExperimentError(
+        return Unwritable(
             f"the index of runs ({url}): {reason}",
             hint="a file system that is full, over its quota or without its server does so: see `df` and `quota`. "
             + _ELSEWHERE,
@@ -223,7 +227,9 @@ def unusable(url: str, reason: str) -> ExperimentError:
             hint="on a network file system locks may be left behind: see who holds it with `fuser`, or set SPRITZ_HOME",
         )
     if "full" in reason:
-        return ExperimentError(f"the file system of the index of runs ({url}) is full")
+        return Unwritable(
+            f"the file system of the index of runs ({url}) is full", hint="`spritz remove --before 30d` frees space"
+        )
     if "readonly" in reason or "unable to open" in reason:
-        return ExperimentError(f"the index of runs ({url}) cannot be written: {reason}")
+        return Unwritable(f"the index of runs ({url}) cannot be written: {reason}")
     return ExperimentError(f"the index of runs ({url}): {reason}")

@@ -59,7 +59,7 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
             changes[entry.name, entry.owner] = values
         if measured != entry.metrics:
             changes.setdefault((entry.name, entry.owner), {})["metrics"] = json.dumps(measured)
-    store.change_all(changes)
+    store.note(changes)
 
 
 def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
@@ -81,7 +81,7 @@ def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
             adopted_entries.append(replace(entry, job_id=job_id, state="PENDING"))
         elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
             changes[entry.name, entry.owner] = {"state": "LOST", "ended_at": time.time()}
-    store.change_all(changes)
+    store.note(changes)
     return adopted_entries
 
 

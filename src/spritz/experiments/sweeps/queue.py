@@ -175,7 +175,7 @@ def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
             values["command"] = command
         if values:
             changes[entry.name, entry.owner] = values
-    store.change_all(changes)
+    store.note(changes)
     return sorted(store.find(query), key=lambda entry: index_of(entry.name))
 
 
