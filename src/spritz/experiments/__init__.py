@@ -8,6 +8,7 @@ imports no other package than `notation`.
 `snapshot`   the working tree as a content-addressed tree in a git repository of our own
 `sources`    snapshots of other working trees that the run imports from; `interpreters`: which Python, what it imports
 `imports`    the program's side: imports come from the snapshots
+`linked`     paths that git ignores and that a run sees; `written`: the files that it wrote
 `secrets`    secrets in variables, arguments and addresses, which must not be stored
 `settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
 `run_environment` the environment of a run: variables, packages, driver
@@ -34,6 +35,6 @@ imports no other package than `notation`.
 `calling`    the program of such a run's job, and its result
 `arrays`     several runs as a job array
 `pipelines`  steps that use the results of other steps, compiled to dependencies
-`commands`   a module for each command: run, runs, show, diff, rerun, logs, cancel, remove, sweep, sweeps, track,
+`commands`   a module for each command: run, runs, show, diff, rerun, logs, files, cancel, remove, sweep, sweeps, track,
              checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
 """

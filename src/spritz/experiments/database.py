@@ -11,7 +11,7 @@ import fcntl
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -104,7 +104,10 @@ class Sqlite:
             self._connection = None
 
     def __del__(self) -> None:
-        self.close()  # a store may live as long as its program; Python 3.13 warns of a connection that is left open
+        # A store may live as long as its program; Python 3.13 warns of a connection that is left open. The collector
+        # may run in another thread, which may not close it.
+        with suppress(sqlite3.ProgrammingError):
+            self.close()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

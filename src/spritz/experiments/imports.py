@@ -115,12 +115,15 @@ def places() -> list[str]:
     return sorted({path for path in found if not is_installed(os.path.join(path, ""))})
 
 
-def stamp(executable: str, prefix: str) -> str:
-    """The key of an interpreter's file in `environments/`; it changes when a package is installed."""
+def stamp(name: str, prefix: str) -> str:
+    """The key of an interpreter's file in `environments/`; it changes when a package is installed.
+
+    `prefix`: its environment, resolved, since a run's checkout may have a link to it.
+    """
     import glob
     import hashlib
 
-    words = [executable]
+    words = [name]
     pattern = os.path.join(glob.escape(prefix), "lib", "python3*", "site-packages")
     for place in (prefix, *sorted(glob.glob(pattern))):
         try:
@@ -180,19 +183,21 @@ def write_down(run: str, sources: Sources) -> None:
     main = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
     if "SPRITZ_SAMPLER" in os.environ or is_below(main, os.path.join(home, "inside")):
         return  # a program of the run's script, not the user's
-    key = stamp(sys.executable, sys.prefix)
+    prefix = os.path.realpath(sys.prefix)
+    executable = os.path.join(prefix, "bin", os.path.basename(sys.executable))
+    key = stamp(os.path.basename(executable), prefix)
     kept = os.path.join(home, "environments", f"{key}.json")
     if os.path.isdir(home) and not os.path.exists(kept):
-        _write(kept, json.dumps(dict(interpreter(), id=key)))
+        _write(kept, json.dumps(dict(interpreter(), id=key, executable=executable, prefix=prefix)))
     path = os.path.join(run, "python", f"{key}.json")
     if _imported(path, json) < len(sys.modules):
-        _write(path, json.dumps({"id": key, "executable": sys.executable, "modules": len(sys.modules)}))
+        _write(path, json.dumps({"id": key, "executable": executable, "modules": len(sys.modules)}))
     digests = {}
     for file_name in outside(run, sources):
         with open(file_name, "rb") as file:
             digests[file_name] = hashlib.sha256(file.read()).hexdigest()
     if digests:
-        text = json.dumps({"executable": sys.executable, "files": digests}, sort_keys=True)
+        text = json.dumps({"executable": executable, "files": digests}, sort_keys=True)
         path = os.path.join(run, "imports", f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json")
         if not os.path.exists(path):
             _write(path, text)

@@ -58,9 +58,9 @@ def ignores_variables(command: Sequence[str]) -> bool:
 
 def examine(home: Path, python: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """The interpreter's version, packages and places (`imports.interpreter`); kept until something is installed."""
-    # Not resolved: a virtual environment's interpreter is a link to another one's.
-    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
-    key = imports.stamp(os.path.abspath(python), prefix)
+    # The environment is resolved, not the interpreter: that of a virtual environment is a link to another one's.
+    prefix = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(python))))
+    key = imports.stamp(os.path.basename(python), prefix)
     kept = home / "environments" / f"{key}.json"
     with suppress(OSError, ValueError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))

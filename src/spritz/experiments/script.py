@@ -109,6 +109,8 @@ class Job:
     #: for the command's PYTHONPATH: our module for programs, and what makes imports come from the snapshot
     modules: Path | None = None
     imports: Path | None = None
+    #: links into the working tree, as lines for the shell (`linked`); `{code}` is the quoted place of the checkout
+    links: str = ""
     #: of the run's code beyond the project
     sources: Sequence[snapshot.Source] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
@@ -217,6 +219,7 @@ def _preparation(job: Job) -> str:
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
         snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
+        job.links.replace("{code}", code),
         *(
             snapshot.checkout_lines(job.repository, source.tree, f"{_shared_directory(job)}/sources/{source.name}")
             for source in job.sources

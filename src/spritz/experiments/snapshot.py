@@ -211,6 +211,25 @@ def files(store: Path, tree: str, paths: Sequence[str]) -> set[str]:
     return {name for meta, _, name in (entry.partition("\t") for entry in entries) if " blob " in meta}
 
 
+def ignored(root: Path, paths: Sequence[str]) -> list[str]:
+    """What a snapshot leaves out of the paths below `root`, a directory as one path where all of it is left out.
+
+    Raises ExperimentError.
+    """
+    with tempfile.TemporaryDirectory(prefix="index-") as scratch:
+        environment = {}
+        base: tuple[str, ...] = ()
+        if _repository_of(root) is None:
+            _git(Path(scratch), "init", "-q", "--bare", scratch)
+            base = ("--git-dir", scratch, "--work-tree", str(root))
+            environment["GIT_INDEX_FILE"] = str(Path(scratch) / "index")
+        git = _Git(root, environment, base)
+        if (exclude := git.exclude_file(Path(scratch), Path(scratch))) is not None:
+            git.base = (*git.base, "-c", f"core.excludesFile={exclude}")
+        found = _names(git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory", "--", *paths))
+    return [name.rstrip("/") for name in found]
+
+
 def names(store: Path, tree: str) -> list[str]:
     """Paths of the tree's files; empty if the tree is gone."""
     done = subprocess.run(

@@ -19,6 +19,7 @@ from typing import Any
 from spritz.experiments import (
     containers,
     interpreters,
+    linked,
     notify,
     record,
     resuming,
@@ -104,6 +105,8 @@ class PreparedRequest:
     environment: dict[str, str]
     #: variables that the script may show
     visible: Mapping[str, str]
+    #: paths of the working tree that the checkout links to
+    links: Sequence[str]
 
     @property
     def _repository(self) -> Path:
@@ -147,6 +150,7 @@ class PreparedRequest:
                 secret_names=secrets.names(self.environment),
                 modules=resuming.install_module(self.base),
                 imports=sources.install(self.base),
+                links="" if code is None else linked.lines(code, self.links, "{code}"),
                 sources=() if code is None else code.sources,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
@@ -165,8 +169,14 @@ def prepare(
     base = home()
     need_space(base, bytes_needed)
     code = request.code
+    store = base / "snapshots.git"
     if code is None and request.take_snapshot:
-        code = take_snapshot(request, base / "snapshots.git")
+        code = take_snapshot(request, store)
+    links = [] if code is None else linked.paths(code, store, request.options.link)
+    if code is not None:
+        unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
+                  linked.overlooked(code, store, request.command, links)]  # fmt: skip
+        code = replace(code, unfrozen=(*code.unfrozen, *unseen))
     need_program(request)
     need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
@@ -184,6 +194,7 @@ def prepare(
         hidden=hidden,
         environment=environment,
         visible=visible,
+        links=links,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
+from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission, written
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
@@ -46,6 +46,10 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     _add_run_options(parser)
     _add_pausing_options(parser)
     group = parser.add_argument_group("the code")
+    group.add_argument(
+        "--link", action="append", default=[], metavar="PATH",
+        help="let the run see a file or directory that git ignores, such as data; repeatable",
+    )  # fmt: skip
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     for action in parser._actions:
         if action.dest in hidden:
@@ -141,7 +145,7 @@ def options_of(arguments: Namespace, defaults: settings.Settings) -> settings.Ru
             raise ExperimentError(f"--env {name}: it is not set here", hint=f"--env {name}=VALUE sets it", exit_code=2)
         env[name] = value if equals else os.environ[name]
     options = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
-    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
+    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data", "link")}
     return settings.merged(defaults, options | {"env": env})
 
 
@@ -232,6 +236,8 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
     if reason := failures.explain(directory, state, status):
         terminal.err(f"spritz: {queued.name} {state}: {reason}\n")
+    if files := written.files(store.home, directory, queued):
+        terminal.err(f"spritz: {queued.name} wrote {written.summary(files)}; `spritz files {queued.name}`\n")
     advise(directory, entry, state, terminal)
     return status
 

@@ -23,6 +23,7 @@ from spritz.experiments import (
     states,
     submission,
     usage,
+    written,
 )
 from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
@@ -107,6 +108,8 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
         use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
         for at, text in enumerate(use):
             yield f"{'Used' if not at else '':<11}{text}"
+    if files := written.files(store.home, directory, run):
+        yield f"Wrote      {written.summary(files)}"
     if missing := notify.unsent(directory):
         yield f"Notify     {missing}"
     yield f"Directory  {directory}"
