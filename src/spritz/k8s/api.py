@@ -28,7 +28,7 @@ from lightkube.config.kubeconfig import PROXY_CONF, SingleConfig
 from lightkube.config.models import User
 from lightkube.core import resource as lightkube_resource
 
-from spritz.k8s.http import Answer, Http, NoAnswer, Stream
+from spritz.http.transport import Answer, Http, NoAnswer, Stream
 
 Resource = lightkube_resource.Resource
 R = TypeVar("R", bound=Resource)

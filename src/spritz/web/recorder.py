@@ -14,10 +14,10 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING
 
+from spritz.http.rest import RestError
 from spritz.web import commands, drawing, users
 from spritz.web.picture import Picture, Viewer
 from spritz.web.records import Job
-from spritz.web.rest import RestError
 from spritz.web.samples import ClusterSample, JobSample
 from spritz.web.sessions import Session
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spritz.http.rest import RestError
 from spritz.web import reading
-from spritz.web.rest import RestError
 
 if TYPE_CHECKING:
     from spritz.web.app import Site, View

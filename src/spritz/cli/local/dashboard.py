@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODULE = "spritz.web.main"
 #: Packages that the dashboard imports and Spritz itself does not need.
-_NEEDS = ("starlette", "uvicorn", "jinja2", "httpx")
+_NEEDS = ("starlette", "uvicorn", "jinja2", "aiohttp")
 _START_SECONDS = 30.0
 #: The dashboard's port, unless another program uses it.
 PORT = 6860

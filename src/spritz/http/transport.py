@@ -1,4 +1,4 @@
-"""Requests to one HTTP server over kept connections, for `api` and `slurm`.
+"""Requests to one HTTP server over kept connections.
 
 aiohttp, because an operator's time is its requests': 0.1 ms of processor time each, against 0.65 ms of httpx2
 (docs/decisions/0212). Connections are not counted here: callers bound how many requests they have under way.
@@ -10,15 +10,21 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+#: What can end a request without a whole answer.
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+
 
 class NoAnswer(Exception):
     """The server sent no answer, or only a part of it."""
+
+
+class Unsendable(ValueError):
+    """The request has a path, a parameter or a header that HTTP does not allow. Nothing was sent."""
 
 
 class Answer(msgspec.Struct):
@@ -41,24 +47,29 @@ class Stream:
         """The remaining body. Raises NoAnswer."""
         try:
             return await self._response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise _failed(error) from error
+        except _FAILURES as error:
+            raise NoAnswer(_reason(error)) from error
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, in pieces of any size as they come. Raises NoAnswer."""
+        try:
+            async for piece in self._response.content.iter_any():
+                yield piece
+        except _FAILURES as error:
+            raise NoAnswer(_reason(error)) from error
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Lines without their ends, empty ones left out; what follows the last end is a line too. Raises NoAnswer."""
-        incomplete = b""
-        try:
-            async for chunk in self._response.content.iter_any():
-                incomplete += chunk
-                if b"\n" in chunk:
-                    *whole, incomplete = incomplete.split(b"\n")
-                    for line in whole:
-                        if line:
-                            yield line
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise _failed(error) from error
-        if incomplete:
-            yield incomplete
+        incomplete: list[bytes] = []
+        async for piece in self.pieces():
+            first, *others = piece.split(b"\n")
+            incomplete.append(first)
+            for other in others:
+                if line := b"".join(incomplete):
+                    yield line
+                incomplete = [other]
+        if line := b"".join(incomplete):
+            yield line
 
 
 class Http:
@@ -120,14 +131,15 @@ class Http:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request and read the whole answer, whatever its status. Raises NoAnswer if none comes."""
+        """Send a request and read the whole answer, whatever its status. Raises NoAnswer if none comes, Unsendable."""
+        session, url = self._session(), self._url(path, parameters)
         try:
-            async with self._session().request(
-                method, self._url(path, parameters), data=body, headers=headers, allow_redirects=False
-            ) as response:
+            async with session.request(method, url, data=body, headers=headers, allow_redirects=False) as response:
                 return Answer(response.status, response.headers, await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _failed(error) from error
+        except _FAILURES as error:
+            raise NoAnswer(_reason(error)) from error
+        except ValueError as error:  # a header with a line's end
+            raise Unsendable(str(error)) from error
 
     @asynccontextmanager
     async def stream(
@@ -140,12 +152,13 @@ class Http:
     ) -> AsyncIterator[Stream]:
         """A GET whose answer is read as it comes; it is given up after `silence` seconds without a byte."""
         timeout = aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=silence)
+        session, url = self._session(), self._url(path, parameters)
         try:
-            response = await self._session().get(
-                self._url(path, parameters), headers=headers, timeout=timeout, allow_redirects=False
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _failed(error) from error
+            response = await session.get(url, headers=headers, timeout=timeout, allow_redirects=False)
+        except _FAILURES as error:
+            raise NoAnswer(_reason(error)) from error
+        except ValueError as error:
+            raise Unsendable(str(error)) from error
         try:
             yield Stream(response)
         finally:
@@ -153,8 +166,12 @@ class Http:
             response.close()
 
     def _url(self, path: str, parameters: Mapping[str, str] | None) -> URL:
-        url = URL(f"{self.base}/{path.removeprefix('/')}")
-        return url.with_query(parameters) if parameters else url
+        """The path may have a query of its own. Raises Unsendable."""
+        try:
+            url = URL(f"{self.base}/{path.removeprefix('/')}")
+            return url.update_query(parameters) if parameters else url
+        except ValueError as error:
+            raise Unsendable(str(error)) from error
 
 
 def _proxy(base: str) -> str | None:
@@ -167,5 +184,18 @@ def _proxy(base: str) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
-def _failed(error: Any) -> NoAnswer:
-    return NoAnswer(f"{type(error).__name__}: {error}".rstrip(": "))
+def _reason(error: Exception) -> str:
+    """Why there is no answer, without the names of this library."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error)
+    if isinstance(error, TimeoutError):
+        return "it was silent for too long"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):
+        return "it closed the connection"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "its answer was cut off"
+    return f"{type(error).__name__}: {error}".rstrip(": ")
