@@ -1,5 +1,6 @@
 """Kubernetes: the operator and its parts. Needs the extra `kubernetes` (lightkube).
 
+`credentials`  certificates and tokens of a kubeconfig
 `api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
 `watching`   the reflector: a cache of one resource that equals the server's, and every change of it, deletions included
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
