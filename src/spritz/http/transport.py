@@ -10,12 +10,12 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-#: What can end a request without a whole answer.
+#: What can end a request without a whole answer, once it is known to be one.
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -136,10 +136,10 @@ class Http:
         try:
             async with session.request(method, url, data=body, headers=headers, allow_redirects=False) as response:
                 return Answer(response.status, response.headers, await response.read())
+        except ValueError as error:  # a path that is none, or a header with a line's end
+            raise Unsendable(str(error)) from error
         except _FAILURES as error:
             raise NoAnswer(_reason(error)) from error
-        except ValueError as error:  # a header with a line's end
-            raise Unsendable(str(error)) from error
 
     @asynccontextmanager
     async def stream(
@@ -155,22 +155,24 @@ class Http:
         session, url = self._session(), self._url(path, parameters)
         try:
             response = await session.get(url, headers=headers, timeout=timeout, allow_redirects=False)
-        except _FAILURES as error:
-            raise NoAnswer(_reason(error)) from error
         except ValueError as error:
             raise Unsendable(str(error)) from error
+        except _FAILURES as error:
+            raise NoAnswer(_reason(error)) from error
         try:
             yield Stream(response)
         finally:
             # A read that was cancelled or failed leaves a connection that cannot be used again.
             response.close()
 
-    def _url(self, path: str, parameters: Mapping[str, str] | None) -> URL:
+    def _url(self, path: str, parameters: Mapping[str, str] | None) -> str:
         """The path may have a query of its own. Raises Unsendable."""
+        url = f"{self.base}/{path.removeprefix('/')}"
+        if not parameters:
+            return url
         try:
-            url = URL(f"{self.base}/{path.removeprefix('/')}")
-            return url.update_query(parameters) if parameters else url
-        except ValueError as error:
+            return f"{url}{'&' if '?' in path else '?'}{urlencode(parameters)}"
+        except ValueError as error:  # half a surrogate pair
             raise Unsendable(str(error)) from error
 
 
@@ -178,8 +180,8 @@ def _proxy(base: str) -> str | None:
     """The proxy that the environment names for a server. aiohttp would look it up in a thread for each request, which
     costs twice what the request does.
     """
-    url = URL(base)
-    if url.host is None or urllib.request.proxy_bypass(url.host):
+    url = urlsplit(base)
+    if not url.hostname or urllib.request.proxy_bypass(url.hostname):
         return None
     return urllib.request.getproxies().get(url.scheme)
 

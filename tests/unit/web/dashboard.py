@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -96,7 +97,11 @@ class FakeRest(Rest):
         def answer(status: int, content: Any) -> Answer:
             return Answer(status, {}, json.dumps(content).encode())
 
-        path = self._http._url(path, parameters).path.removeprefix("/slurm/v0.0.45").removeprefix("/slurmdb/v0.0.45")
+        path = (
+            urlsplit(self._http._url(path, parameters))
+            .path.removeprefix("/slurm/v0.0.45")
+            .removeprefix("/slurmdb/v0.0.45")
+        )
         if method == "GET" and not path.endswith("/requeue"):
             if (parameters or {}).get("fields", "").startswith("id,expected"):
                 return answer(200, {"now": NOW, "rows": []})
