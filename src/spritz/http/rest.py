@@ -80,13 +80,21 @@ class Rest:
         body: Any = None,
         *,
         parameters: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        key: str = "",
+        user: str = "",
     ) -> bytes:
-        """The answer's body; `body` is sent as JSON. Raises RestError."""
+        """The answer's body; `body` is sent as JSON. Raises RestError.
+
+        `key`: a submission that is sent again with it makes no second job. `user`: for whom this one request is.
+        """
         data = None if body is None else msgspec.json.encode(body)
-        given = headers if data is None else {"Content-Type": "application/json", **(headers or {})}
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        if key:
+            headers["Idempotency-Key"] = key
+        if user:
+            headers["X-SLURM-USER-NAME"] = user
         try:
-            answer = await self._http.send(method, path, parameters=parameters, body=data, headers=given)
+            answer = await self._http.send(method, path, parameters=parameters, body=data, headers=headers)
         except NoAnswer as error:
             raise RestError(f"slurmrestd does not answer: {error}") from error
         except Unsendable as error:

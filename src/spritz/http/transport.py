@@ -6,6 +6,7 @@ aiohttp, because an operator's time is its requests': 0.1 ms of processor time e
 
 from __future__ import annotations
 
+import os
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
@@ -14,9 +15,6 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
-
-#: What can end a request without a whole answer, once it is known to be one.
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class NoAnswer(Exception):
@@ -47,7 +45,7 @@ class Stream:
         """The remaining body. Raises NoAnswer."""
         try:
             return await self._response.read()
-        except _FAILURES as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(_reason(error)) from error
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -55,7 +53,7 @@ class Stream:
         try:
             async for piece in self._response.content.iter_any():
                 yield piece
-        except _FAILURES as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(_reason(error)) from error
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -136,10 +134,8 @@ class Http:
         try:
             async with session.request(method, url, data=body, headers=headers, allow_redirects=False) as response:
                 return Answer(response.status, response.headers, await response.read())
-        except ValueError as error:  # a path that is none, or a header with a line's end
-            raise Unsendable(str(error)) from error
-        except _FAILURES as error:
-            raise NoAnswer(_reason(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise _failure(error) from error
 
     @asynccontextmanager
     async def stream(
@@ -155,10 +151,8 @@ class Http:
         session, url = self._session(), self._url(path, parameters)
         try:
             response = await session.get(url, headers=headers, timeout=timeout, allow_redirects=False)
-        except ValueError as error:
-            raise Unsendable(str(error)) from error
-        except _FAILURES as error:
-            raise NoAnswer(_reason(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise _failure(error) from error
         try:
             yield Stream(response)
         finally:
@@ -186,12 +180,20 @@ def _proxy(base: str) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
+def _failure(error: Exception) -> NoAnswer | Unsendable:
+    """What an error of a request comes to. (A certificate's is a ValueError too.)"""
+    if isinstance(error, aiohttp.InvalidURL) or not isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
+        return Unsendable(str(error))
+    return NoAnswer(_reason(error))
+
+
 def _reason(error: Exception) -> str:
     """Why there is no answer, without the names of this library."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error)
+        cause = error.os_error  # asyncio puts the address in the place of the system's words
+        return os.strerror(cause.errno) if (cause.errno or 0) > 0 else cause.strerror or str(cause)
     if isinstance(error, TimeoutError):
         return "it was silent for too long"
     if isinstance(error, OSError) and error.strerror:

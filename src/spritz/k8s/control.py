@@ -109,8 +109,7 @@ class Control(Slurm):
 
     async def submit(self, job: dict[str, Any], key: str) -> int:
         """Queue a batch job; the same key makes no second one. Its number."""
-        headers = {"Idempotency-Key": key}
-        return decoded(await self._request("POST", f"{SLURM}/job/submit", {"job": job}, headers=headers), Queued).job_id
+        return decoded(await self._request("POST", f"{SLURM}/job/submit", {"job": job}, key=key), Queued).job_id
 
     async def requeue(self, job_id: int, excluded: Sequence[str]) -> bool:
         """Queue a job again, for other nodes than these; False if it can have no others, and waits for them."""

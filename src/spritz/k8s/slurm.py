@@ -7,7 +7,7 @@ repeated.
 from __future__ import annotations
 
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -120,8 +120,8 @@ class Slurm:
     async def allocate(self, components: Sequence[dict[str, Any]], key: str, user: str = "") -> int:
         """Queue an external job, a heterogeneous one for several components. Returns its id. Raises RestError."""
         body: dict[str, Any] = {"job": components[0]} if len(components) == 1 else {"hetjob": list(components)}
-        headers = {"Idempotency-Key": key} | ({"X-SLURM-USER-NAME": user} if user else {})
-        return decoded(await self._request("POST", f"{SLURM}/job/allocate", body, headers=headers), Queued).job_id
+        content = await self._request("POST", f"{SLURM}/job/allocate", body, key=key, user=user)
+        return decoded(content, Queued).job_id
 
     async def complete(self, job_id: int, exit_code: int = 0) -> None:
         """Report that the job's nodes are free. Succeeds for an unknown job."""
@@ -195,10 +195,8 @@ class Slurm:
         """Changes of jobs and nodes, as `Rest.events`."""
         return self._rest.events(bookmark, ("job", "node"))
 
-    async def _request(
-        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
-    ) -> bytes:
+    async def _request(self, method: str, path: str, body: Any = None, *, key: str = "", user: str = "") -> bytes:
         """A request that changes something."""
         if self.guard is not None:
             self.guard()
-        return await self._rest.request(method, path, body, headers=headers)
+        return await self._rest.request(method, path, body, key=key, user=user)
