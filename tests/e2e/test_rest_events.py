@@ -184,7 +184,8 @@ def test_our_own_client_loses_and_doubles_nothing_while_slurmrestd_ends_and_star
             await asyncio.to_thread(site.end_rest, number)
             # One job that nobody tells of while slurmrestd is away.
             command = [BIN / "sbatch", "--parsable", "--output=/dev/null", "--wrap=true"]
-            done = await asyncio.to_thread(subprocess.check_output, command, env=site.env, timeout=60)
+            process = await asyncio.create_subprocess_exec(*command, env=site.env, stdout=subprocess.PIPE)
+            done, _ = await process.communicate()
             await asyncio.to_thread(site.start_rest)
             jobs.extend([int(done), await asyncio.to_thread(site.submit, tasks=1)])
             async with asyncio.timeout(100):

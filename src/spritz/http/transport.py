@@ -193,7 +193,7 @@ def _reason(error: Exception) -> str:
         return f"its certificate is not trusted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error  # asyncio puts the address in the place of the system's words
-        return os.strerror(cause.errno) if (cause.errno or 0) > 0 else cause.strerror or str(cause)
+        return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
     if isinstance(error, TimeoutError):
         return "it was silent for too long"
     if isinstance(error, OSError) and error.strerror:

@@ -77,9 +77,11 @@ class _Connection:
         self._pipe = channel.pipe
         self._parser = httptools.HttpRequestParser(self)
         self._head_bytes = 0
-        self._method = self._target = b""
+        self._target = b""
+        #: b"" until the head is complete
+        self._method = b""
         self._version = ""
-        self._is_complete = False
+        self._is_served = False
         self._headers: dict[bytes, bytes] = {}
         self._timer = asyncio.get_running_loop().call_later(SECONDS, self._pipe.abort)
         self._answered = self._head_only = False
@@ -89,40 +91,45 @@ class _Connection:
 
     def pipe_data(self, data: bytes) -> None:
         """More of the request."""
-        if self._answered or self._is_complete:
+        if self._answered or self._is_served:
             return
         self._head_bytes += len(data)
+        problem = self._parse(data)
+        if self._method:
+            self._is_served = True
+            self._serve()
+        elif problem:
+            self._answer(400, _TEXT, f"{problem}\n".encode())
+        elif self._head_bytes > HEAD_BYTES_MAX:
+            self._answer(431, _TEXT, b"the request is too long\n")
+
+    def _parse(self, data: bytes) -> str:
+        """What is wrong with the request; "" if nothing is."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # the request asks for another protocol: it has its answer all the same
         except httptools.HttpParserError as error:
-            if not self._is_complete:
-                self._answer(400, _TEXT, f"{error}\n".encode())
-                return
-        if self._is_complete:
-            self._serve()
-        elif self._head_bytes > HEAD_BYTES_MAX:
-            self._answer(431, _TEXT, b"the request is too long\n")
+            return str(error) or type(error).__name__
+        return ""
 
     # httptools' callbacks
 
     def on_url(self, target: bytes) -> None:
         """More of the request's target."""
-        if not self._is_complete:
+        if not self._method:
             self._target += target
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the request; several of a name are a list."""
-        if self._is_complete:
+        if self._method:
             return
         name = name.lower()
         self._headers[name] = self._headers[name] + b"," + value if name in self._headers else value
 
     def on_headers_complete(self) -> None:
         """The request is there, but for a body, which is not read. What follows it is ignored."""
-        if not self._is_complete:
-            self._is_complete = True
+        if not self._method:
             self._method, self._version = self._parser.get_method(), self._parser.get_http_version()
 
     def pipe_writable(self, writable: bool) -> None:
