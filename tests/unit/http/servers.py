@@ -76,10 +76,10 @@ async def serving(script: Script, path: Path | None = None, **options: object) -
             os.unlink(path)
 
 
-def frame(kind: str, sequence: int, **body: object) -> bytes:
+def frame(event: str, sequence: int, /, **body: object) -> bytes:
     """As slurmrestd sends it."""
     data = json.dumps({"sequence": sequence, **body}).encode()
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (sequence, kind.encode(), data)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (sequence, event.encode(), data)
 
 
 def heartbeat(sequence: int) -> bytes:

@@ -71,9 +71,9 @@ def _row() -> list[Any]:
     return [values.get(name, [] if name in lists else None) for name in columns_of(Job).split(",")]
 
 
-def frame(name: str, data: bytes) -> bytes:
+def frame(name: str, data: bytes, sequence: int = 1) -> bytes:
     """An event as the stream has it."""
-    return b"id: 1\nevent: %s\ndata: %s\n\n" % (name.encode(), data)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (sequence, name.encode(), data)
 
 
 class FakeRest(Rest):

@@ -112,3 +112,42 @@ def test_an_event_that_cannot_be_read_interrupts_the_picture_until_the_next_stre
 
     monkeypatch.setattr(picture, "AGAIN_SECONDS", 0.0)
     asyncio.run(use())
+
+
+def test_events_of_an_interruption_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start page lists what happened: nothing is missing in it, and nothing is there twice."""
+    monkeypatch.setattr(picture, "AGAIN_SECONDS", 0.0)
+
+    class Restarted(_Cluster):
+        """Each connection ends after one event more than the reader has."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.there = True
+            self.over = asyncio.Event()
+            self.since: list[int | None] = []
+
+        @asynccontextmanager
+        async def events(self, bookmark: Bookmark) -> AsyncIterator[AsyncIterator[Event]]:
+            at = bookmark.sequence or 0
+            self.since.append(bookmark.sequence)
+            if at == 3:
+                self.over.set()
+            self.frames = (
+                [frame("hello", b"{}", at), frame("job", b'{"job_id": %d}' % (at + 1), at + 1)] if at < 3 else []
+            )
+            async with super().events(bookmark) as events:
+                yield events
+
+    async def use() -> None:
+        cluster = Restarted()
+        followed = Picture(cast(Rest, cluster))
+        followed.viewers.add(picture.Viewer())
+        running = asyncio.create_task(followed.run())
+        async with asyncio.timeout(60):
+            await cluster.over.wait()
+        assert cluster.since == [None, 1, 2, 3]
+        assert [event["job_id"] for event in followed.recent] == [1, 2, 3]
+        running.cancel()
+
+    asyncio.run(use())
