@@ -183,7 +183,7 @@ def test_our_own_client_loses_and_doubles_nothing_while_slurmrestd_ends_and_star
             jobs[:] = [await asyncio.to_thread(site.submit, tasks=1) for _ in range(3)]
             await asyncio.to_thread(site.end_rest, number)
             # One job that nobody tells of while slurmrestd is away.
-            command = [BIN / "sbatch", "--parsable", "--output=/dev/null", "--wrap=true"]
+            command = [str(BIN / "sbatch"), "--parsable", "--output=/dev/null", "--wrap=true"]
             process = await asyncio.create_subprocess_exec(*command, env=site.env, stdout=subprocess.PIPE)
             done, _ = await process.communicate()
             await asyncio.to_thread(site.start_rest)
