@@ -2,10 +2,10 @@
 
 The metadata is in pyproject.toml; this adds what it cannot say. Entry points as pip writes them find their packages
 only where Python looks by itself, which is not so with `pip install --prefix`. So `spritz-command` (packaging/bin) is a
-script that looks beside itself, `spritz-launcher` (launcher/) executes it or hands the call to a server, and every other
-name is a shim of 1 KiB (launcher/shim) that executes the launcher. Where only the launcher compiles, every name is a copy
-of it. `SPRITZ_NO_LAUNCHER=1` at installation time leaves the commands to Python, and `SPRITZ_PURE=1` everything: a wheel
-built with it installs on every machine. See docs/decisions/0100 and 0226.
+script that looks beside itself, `spritz-launcher` (launcher/) executes it or hands the call to a server, and every
+other name is a shim of 1 KiB (launcher/shim) that executes the launcher. Where only the launcher compiles, every name
+is a copy of it. `SPRITZ_NO_LAUNCHER=1` at installation time leaves the commands to Python, and `SPRITZ_PURE=1`
+everything: a wheel built with it installs on every machine. See docs/decisions/0100 and 0226.
 """
 
 from __future__ import annotations

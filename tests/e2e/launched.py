@@ -1,7 +1,7 @@
 """The launcher, built for a test, with a command server that is the test's own.
 
-`Launched.directory` is as an installation's `bin`: a shim for each command, and next to them the launcher and the Python
-script, which writes down how it was called, so a test can tell who did what.
+`Launched.directory` is as an installation's `bin`: a shim for each command, and next to them the launcher and the
+Python script, which writes down how it was called, so a test can tell who did what.
 """
 
 from __future__ import annotations
@@ -56,18 +56,9 @@ def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PAT
 
 def build_shim(target: Path, compiler: str = COMPILER) -> bool:
     """Compile what is installed under each command's name. Whether that was possible, on this processor."""
-    flags = (
-        "-std=gnu11",
-        "-Os",
-        "-static",
-        "-nostdlib",
-        "-ffreestanding",
-        "-fno-pie",
-        "-no-pie",
-        "-fno-stack-protector",
-    )
+    flags = ("-Os", "-static", "-nostdlib", "-ffreestanding", "-fno-pie", "-no-pie", "-fno-stack-protector")
     source = ROOT / "launcher/shim/shim.c"
-    command: list[str | Path] = [compiler, *flags, "-Wall", "-Wextra", "-Werror", "-o", target, source]
+    command: list[str | Path] = [compiler, "-std=gnu11", *flags, "-Wall", "-Wextra", "-Werror", "-o", target, source]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert not done.returncode or "no system call for this processor" in done.stderr, done.stderr
     return not done.returncode

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -174,9 +175,7 @@ class Server:
             try:
                 self._engine = create_engine(self._url, connect_args=options)
             except ImportError as error:
-                raise ExperimentError(
-                    f"SPRITZ_RUN_STORE={shown}: {error}", hint="pip install 'spritz[postgresql]'"
-                ) from error
+                raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {error}", hint=pip_install("postgresql")) from error
             except ArgumentError as error:
                 raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {_line(error)}") from error
         return self._engine

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spritz.extras import pip_install
 from spritz.web.sessions import SHARE_SECONDS, Secret
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"spritz-dashboard: {name}{getattr(error, 'strerror', None) or error}\n")
         return 1
     except ImportError as error:
-        sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
+        sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: {pip_install('dashboard')}\n")
         return 1
 
 

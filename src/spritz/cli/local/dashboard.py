@@ -18,6 +18,7 @@ from spritz.cli.local import daemons, rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.errors import ClientError
 from spritz.client.locate import find_slurm_conf
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -98,9 +99,7 @@ def missing() -> str:
 def check_installed() -> None:
     """Raises SpritzError if a package that the dashboard needs is missing."""
     if needed := missing():
-        raise SpritzError(
-            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
-        )
+        raise SpritzError(f"the dashboard needs {needed}, which is not installed", hint=pip_install("dashboard"))
 
 
 def directory(paths: ClusterPaths) -> str:

@@ -59,8 +59,10 @@ class TokenKeys:
         try:
             import jwt
         except ImportError as error:
+            from spritz.extras import pip_install
+
             raise SpritzError(
-                "AuthAltTypes=auth/jwt needs PyJWT, which is not installed", hint="pip install 'spritz[rest]'"
+                "AuthAltTypes=auth/jwt needs PyJWT, which is not installed", hint=pip_install("rest")
             ) from error
         self._jwt = jwt
         self._key = _read(key_path, stat.S_IRWXO) if key_path else b""

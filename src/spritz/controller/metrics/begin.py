@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.controller.metrics.paths import is_http
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def begin_http(context: Context, server: Server) -> None:
             endpoint.pages()
         except ImportError as error:
             raise SpritzError(
-                f"MetricsType=metrics/openmetrics: {error}", hint="pip install 'spritz[metrics]', or remove the key"
+                f"MetricsType=metrics/openmetrics: {error}", hint=f"{pip_install('metrics')}, or remove the key"
             ) from error
         server.plain_too = is_http
     server.otherwise_spoken = take

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import httptools
 
 from spritz.controller.metrics.paths import METRICS
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
@@ -192,7 +193,7 @@ class _Connection:
         try:
             kind = self._endpoint.pages().page(path, accept, done)
         except ImportError as error:
-            self._answer(503, _TEXT, f"pip install 'spritz[metrics]': {error}\n".encode())
+            self._answer(503, _TEXT, f"{pip_install('metrics')}: {error}\n".encode())
 
     def _answer(self, status: int, kind: str, body: bytes, *headers: tuple[str, str]) -> None:
         if self._answered:
