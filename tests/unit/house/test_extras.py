@@ -66,9 +66,8 @@ def test_nodes_login_hosts_and_users_machines_need_no_package_of_the_controller(
 
 def test_each_role_installs_what_it_imports() -> None:
     assert requirements() == {"msgspec", "nvidia-ml-py", "pyyaml"}
-    assert requirements("node") == requirements() | {"uvloop"}
-    assert requirements("controller") == requirements("node") | {"numpy"}
-    assert requirements("accounting") == requirements("node") | {"sqlalchemy", "alembic"}
+    assert requirements("controller") == requirements() | {"uvloop", "numpy"}
+    assert requirements("accounting") == requirements() | {"uvloop", "sqlalchemy", "alembic"}
     assert requirements("cluster") == requirements("controller", "accounting")
     for extra, modules in extras.NEEDS.items():
         assert set(modules) <= requirements(extra)
