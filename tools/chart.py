@@ -46,7 +46,7 @@ def _over(have: Any, given: Any) -> Any:
 
 
 def render(values: Mapping[str, Any], name: str = "spritz", namespace: str = "spritz") -> str:
-    """All templates with these values over the chart's own, in the order of their names, as `helm template` prints them.
+    """All templates with these values over the chart's own, in the order of their names, as `helm template` has it.
 
     Raises ChartError, with the path of a value that the schema refuses.
     """

@@ -162,7 +162,7 @@ def _differences() -> list[str]:
 
 
 def _configuration() -> list[str]:
-    from spritz.config.reference import counts
+    from tools.configuration import counts
 
     found = counts()
     return [

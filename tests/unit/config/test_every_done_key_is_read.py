@@ -38,7 +38,6 @@ pytestmark = pytest.mark.xdist_group("sources")
 _TELLING = (
     "config/schema/",
     "config/show.py",
-    "config/reference.py",
     "config/render.py",
     "presentation/",
     "cli/local/",

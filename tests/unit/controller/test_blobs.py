@@ -17,7 +17,6 @@ from spritz.controller.api.submit import Submissions
 from spritz.controller.journal import blobs as module
 from spritz.controller.journal.blobs import BlobCollector, BlobStore
 from spritz.controller.journal.contract import BlobDamaged, Group, JournalCorrupt, content_key
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.loop import SingleWriter
@@ -26,6 +25,7 @@ from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 from .test_loop import Add, Counter
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group, JournalError, JournalFailed
 from spritz.controller.journal.events import decode_group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.writer.commit import CommitThread, InlineCommitter
 from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import Reply, SingleWriter
@@ -26,6 +25,7 @@ from spritz.model.job.record import JobSpec
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 
 class Add(Struct, frozen=True):

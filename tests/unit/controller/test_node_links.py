@@ -22,7 +22,6 @@ from msgspec import Struct, structs
 from spritz.client.errors import CallTimeout, RemoteError
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.nodes.links import NodeLinks
 from spritz.controller.nodes.messages import NodeMessages
 from spritz.controller.writer.commit import CommitThread
@@ -46,6 +45,7 @@ from spritz.runtime.tasks import Supervisor
 from spritz.runtime.tls import Machine
 from spritz.wire.envelope import Failure
 from spritz_testing.builders import ALICE, World, job_spec, node_share
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 SECONDS = 100.0
 

@@ -3,7 +3,6 @@
 `contract`    what every store of the journal does, and its errors
 `sqlite`      the store of one controller; `log`, `mark`: whether its end is missing
 `postgresql`  the store of several controllers (`lead.standby` until one leads, `lead.lease` while it does)
-`memory`      a store for tests
 `reader`      reads the journal while the daemon serves, in a thread
 `events`, `blobs`   events as bytes; scripts and environments, and which of them nobody names any more
 `images`      periodic images of the whole state, written by a forked child

@@ -8,10 +8,10 @@ from spritz.notation.names import nearest
 from spritz.runtime.clock import SystemClock
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
-from spritz.sim.studies.gang.preemptive import replay_preemptive
-from spritz.sim.studies.gang.queued import replay_queued
-from spritz.sim.trace.gang import read_gang
 from spritz.sim.trace.workload import TraceError
+from spritz_testing.studies.gang.preemptive import replay_preemptive
+from spritz_testing.studies.gang.queued import replay_queued
+from spritz_testing.studies.gang.trace import read_gang
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.sim.studies.gang.nodes import GangNodes
+from spritz_testing.studies.gang.nodes import GangNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.sim.trace.gang import GangJobs
+    from spritz_testing.studies.gang.trace import GangJobs
 
 
 class GangReplay(Struct, frozen=True, kw_only=True):

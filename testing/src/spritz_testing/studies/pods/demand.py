@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from spritz.sim.trace.pods import Pod
+    from spritz_testing.studies.pods.trace import Pod
 
 #: Fraction of all pods that the typical requests cover.
 POPULAR = 0.95

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from spritz.sim.studies.processors.waiting import WaitingTree
+from spritz_testing.studies.processors.waiting import WaitingTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spritz.model.events import Event
-    from spritz.sim.trace.pods import Pod, PodNode
+    from spritz_testing.studies.pods.trace import Pod, PodNode
 
 #: Thousandths of a CPU that count as one CPU here, and shards of a GPU.
 CPU_MILLI, SHARDS = 100, 100

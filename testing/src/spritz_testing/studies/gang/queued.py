@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from spritz.sim.studies.gang.nodes import GangNodes
-from spritz.sim.studies.gang.preemptive import GangReplay
+from spritz_testing.studies.gang.nodes import GangNodes
+from spritz_testing.studies.gang.preemptive import GangReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.sim.trace.gang import GangJobs
+    from spritz_testing.studies.gang.trace import GangJobs
 
 
 def replay_queued(

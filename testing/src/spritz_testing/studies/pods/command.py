@@ -10,25 +10,25 @@ from spritz.runtime.clock import SystemClock
 from spritz.scheduling.view.fragmentation import fragments
 from spritz.sim.progress import progress
 from spritz.sim.report import Report
-from spritz.sim.studies.pods.cluster import PodCluster
-from spritz.sim.studies.pods.demand import sequence, typical_tasks
-from spritz.sim.studies.pods.placement import (
+from spritz.sim.trace.workload import TraceError, remark_lines
+from spritz_testing.studies.pods.cluster import PodCluster
+from spritz_testing.studies.pods.demand import sequence, typical_tasks
+from spritz_testing.studies.pods.placement import (
     PLACEMENTS,
     BestFitPlacement,
     FragmentPlacement,
     Placement,
     RandomPlacement,
 )
-from spritz.sim.studies.pods.production import ProductionPlacement
-from spritz.sim.trace.pods import read_nodes, read_pods
-from spritz.sim.trace.workload import TraceError, remark_lines
+from spritz_testing.studies.pods.production import ProductionPlacement
+from spritz_testing.studies.pods.trace import read_nodes, read_pods
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
     from spritz.cli.context import Context
-    from spritz.sim.trace.pods import Pod
+    from spritz_testing.studies.pods.trace import Pod
 
 
 def run_pods(arguments: Namespace, context: Context) -> Report:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.notation.names import nearest
-from spritz.sim.studies.processors.conservative import replay_conservative
-from spritz.sim.studies.processors.engine import ranks, replay
-from spritz.sim.studies.processors.predicted import replay_predicted
 from spritz.sim.trace.workload import TraceError
+from spritz_testing.studies.processors.conservative import replay_conservative
+from spritz_testing.studies.processors.engine import ranks, replay
+from spritz_testing.studies.processors.predicted import replay_predicted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

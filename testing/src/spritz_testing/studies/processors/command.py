@@ -10,18 +10,18 @@ from spritz.sim.course import course
 from spritz.sim.measures import by, makespan, measure, utilization
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
-from spritz.sim.studies.processors.policies import ORDERS, check_policy, run_policy
-from spritz.sim.studies.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, replay_window, window_starts
 from spritz.sim.trace.read import read_trace
 from spritz.sim.trace.swf import machine_of
 from spritz.sim.trace.workload import TraceError
+from spritz_testing.studies.processors.policies import ORDERS, check_policy, run_policy
+from spritz_testing.studies.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, replay_window, window_starts
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from spritz.cli.context import Context
-    from spritz.sim.studies.processors.rlscheduler import Window
     from spritz.sim.trace.workload import Workload
+    from spritz_testing.studies.processors.rlscheduler import Window
 
 
 def run_swf(arguments: Namespace, context: Context) -> Report:

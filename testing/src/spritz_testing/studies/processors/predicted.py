@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.rules.predict import Likeness, Predictor, corrected
-from spritz.sim.studies.processors.shortest import Room, Shortest
+from spritz_testing.studies.processors.shortest import Room, Shortest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spritz.scheduling.view.fragmentation import TypicalTasks
-    from spritz.sim.studies.pods.cluster import PodCluster
-    from spritz.sim.trace.pods import Pod
+    from spritz_testing.studies.pods.cluster import PodCluster
+    from spritz_testing.studies.pods.trace import Pod
 
 PLACEMENTS = ("random", "bestfit", "fgd", "production", "gpu_fragmentation")
 

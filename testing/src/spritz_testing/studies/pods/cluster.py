@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spritz.sim.trace.pods import Pod, PodNode
+    from spritz_testing.studies.pods.trace import Pod, PodNode
 
 
 class PodCluster:

@@ -1,7 +1,4 @@
-"""The tables of keys as documentation: the keys, their values, and whether they work.
-
-Pure. A test compares the text with the file under `docs/reference/`.
-"""
+"""`docs/reference/slurm.conf.md`: the keys of configuration files, their values, and whether they work."""
 
 from __future__ import annotations
 
