@@ -49,7 +49,7 @@ def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         subprocess.run([sys.executable, "-m", "venv", base / "installer"], check=True)
         words += ["--prefix", prefix]
     done = subprocess.run(
-        [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *words, source],
+        [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *words, f"{source}[cluster]"],
         capture_output=True,
         text=True,
         timeout=500,
