@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from spritz.client.trust.tokens import TokenRequests
+    from spritz.client.channel.token_requests import TokenRequests
     from spritz.controller.api.identity import Identity
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags

@@ -16,8 +16,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from spritz.client.channel.server import Server
+from spritz.client.channel.token_requests import TokenRequests
 from spritz.client.locate import controller_socket_name
-from spritz.client.trust.tokens import TokenRequests, token_keys
+from spritz.client.trust.tokens import token_keys
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
