@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
