@@ -19,7 +19,7 @@ from spritz.runtime.disk import append
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: the path without JobCompLoc, by slurm.conf(5)
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"

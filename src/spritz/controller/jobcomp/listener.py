@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.controller.jobcomp.ended import EndedJob
 from spritz.controller.jobcomp.filetxt import FileLog
 from spritz.controller.jobcomp.kafka import Topic
 from spritz.controller.jobcomp.lua import NAME, LuaLog
@@ -26,15 +27,6 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
-
-
-class EndedJob(Struct, frozen=True):
-    """One end of a job: its record, its exit, and the time and nodes of its run (None: it never ran)."""
-
-    job: Job
-    event: job_events.JobEnded
-    started: float
-    allocation: Allocation | None
 
 
 #: takes ends that are durable; must not block

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 NAME = "jobcomp.lua"
 FUNCTION = "slurm_jobcomp_log_record"

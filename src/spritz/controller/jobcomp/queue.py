@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Queued ends; more are dropped, with a line in the log.
 QUEUE_MAX = 10_000

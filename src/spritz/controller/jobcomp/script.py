@@ -27,7 +27,7 @@ from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Seconds after which a program is killed: later ends wait for it.
 PROGRAM_SECONDS = 60.0

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Bytes on disk; further documents are dropped, with a line in the log.
 WAITING_BYTES_MAX = 256 * 1024 * 1024
