@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.node.record import Node
     from spritz.model.plan import PendingNote, PlannedPreemption, PlannedStart
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.cycle import Result
+    from spritz.scheduling.plan.decisions import Result
     from spritz.scheduling.view.nodes import Holder
     from spritz.scheduling.view.records import Charge, JobRecord
     from spritz.scheduling.view.request import Request
