@@ -43,3 +43,9 @@ def reporting(run: Run) -> Run:
             return 130
 
     return wrapped
+
+
+def clock(duration: float) -> str:
+    """A duration as hours, minutes and seconds."""
+    whole = max(0, int(duration))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -8,7 +8,6 @@ import grimp
 
 #: Imports inside a function whose target seldom runs, and would be slow to import each time.
 LAZY = {
-    ("spritz.experiments.commands.run", "spritz.experiments.commands.sweep"),
     ("spritz.experiments.slurm", "spritz.experiments.refusals"),
 }
 

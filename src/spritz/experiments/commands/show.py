@@ -11,22 +11,10 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import (
-    advice,
-    attach,
-    failures,
-    metrics,
-    notify,
-    record,
-    slurm,
-    states,
-    submission,
-    usage,
-)
-from spritz.experiments.commands.runs import clock
+from spritz.experiments import advice, attach, failures, metrics, notify, record, slurm, states, submission, usage
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
