@@ -8,7 +8,9 @@ Map
 `main`, `options`   the command: options, users, pid file, log, detaching
 `daemon`            assembly, signals, and the order of stopping
 `context`           the parts of a running controller
+`needs`             what several parts use of others, as Protocols; `machine_view`: the core, for reading
 `configuration`     the configuration in force; read as a whole or refused as a whole
+`identity`          authenticates callers, and looks users and groups up before a handler runs
 `writer/`           commands one by one; replies and effects leave after the commit of their events
 `journal/`          what is durable, and how it is read again
 `lead/`             several controllers: standby, lease, agreement

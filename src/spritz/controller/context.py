@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from spritz.controller.machine_view import MachineView
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from msgspec import Struct
-
     from spritz.client.channel.token_requests import TokenRequests
-    from spritz.controller.api.identity import Identity
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
+    from spritz.controller.identity import Identity
     from spritz.controller.journal.blobs import BlobCollector, BlobStore
     from spritz.controller.journal.contract import Journal
     from spritz.controller.journal.reader import JournalReader
@@ -27,34 +25,11 @@ if TYPE_CHECKING:
     from spritz.controller.scheduler.shares import Shares
     from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.controller.writer.loop import SingleWriter
-    from spritz.core.effects import Effect
-    from spritz.core.machine import Outcome
-    from spritz.core.state import State
-    from spritz.model.cluster import Caller
     from spritz.model.job.record import JobSpec
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
     from spritz.runtime.worker import Worker
-
-
-class MachineView(Protocol):
-    """Read-only access to the core (`core.Machine`) for all but the single writer."""
-
-    @property
-    def state(self) -> State:
-        """The state; must not be changed."""
-        ...
-
-    def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome: ...
-
-    def trial(self, command: Struct, now: float, caller: Caller = ...) -> AbstractContextManager[Outcome]: ...
-
-    def next_deadline(self) -> float | None: ...
-
-    def pending_effects(self, node: str | None = None) -> list[Effect]: ...
-
-    def image(self) -> bytes: ...
 
 
 class Context:

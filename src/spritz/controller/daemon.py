@@ -20,7 +20,6 @@ from spritz.client.channel.token_requests import TokenRequests
 from spritz.client.locate import controller_socket_name
 from spritz.client.trust.tokens import token_keys
 from spritz.controller.api.cluster import ClusterQueries
-from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
 from spritz.controller.clock_changes import watch_clock
 from spritz.controller.configuration import Configuration, read_configuration
@@ -28,6 +27,7 @@ from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.forked import FORKS
+from spritz.controller.identity import Identity
 from spritz.controller.jobcomp.listener import begin_job_completion
 from spritz.controller.journal.blobs import BlobCollector, BlobStore
 from spritz.controller.journal.contract import Journal, JournalCorrupt, JournalError, JournalNewer

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED
 from spritz.client.errors import ClientError, RemoteError
-from spritz.controller.api.submit import Submissions, environment_of
+from spritz.controller.api.submit import Submissions
+from spritz.controller.journal.blobs import environment_of
 from spritz.controller.writer.listeners import Loss
 from spritz.core.siblings import HELD, owed, peers, taken
 from spritz.model.cluster import SYSTEM

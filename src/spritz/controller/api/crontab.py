@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller.api.listings import durable
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.queries.crontabs import CrontabText
 from spritz.model.rejection import Rejection

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE

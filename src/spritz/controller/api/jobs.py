@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.row_cache import CachedListings
 from spritz.controller.api.rows import row_of
 from spritz.controller.scheduler.estimates import Estimates
 from spritz.controller.scheduler.forecasts import EXPECTED, FIELDS
+from spritz.controller.writer.durable import durable
 from spritz.controller.writer.listeners import Loss
 from spritz.core.decide.preempt import exempt_time
 from spritz.core.rights import operates

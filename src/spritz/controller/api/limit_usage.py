@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.controller.api.fairshare import counted_tres, in_order
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.ids import INFINITE
-from spritz.model.limits.standing import (
-    AssocStanding,
-    ListStandings,
-    QosStanding,
-    Standing,
-    Standings,
-    UserStanding,
-)
+from spritz.model.limits.standing import AssocStanding, ListStandings, QosStanding, Standing, Standings, UserStanding
 from spritz.model.limits.usage import RAW, WALL
 from spritz.notation.tres import format as tres_text
 

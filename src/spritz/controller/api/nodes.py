@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
+from spritz.controller.writer.durable import durable
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Sharing
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.node.partition import opens_to

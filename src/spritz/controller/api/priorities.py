@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
-from spritz.controller.api.listings import durable
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.queries.priorities import ListPriorities, Priorities
 from spritz.model.rejection import Rejection

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import usable
+from spritz.controller.writer.durable import durable
 from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
 from spritz.model.queries.reservations import ListReservations, Reservations

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
-from spritz.controller.api.listings import durable
+from spritz.controller.writer.durable import durable
 from spritz.controller.writer.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError

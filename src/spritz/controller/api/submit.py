@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
-from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
-from spritz.controller.journal.blobs import USER_BYTES_MAX
+from spritz.controller.journal.blobs import USER_BYTES_MAX, environment_blob
 from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.spec import ENVIRONMENT_BYTES_MAX
 from spritz.core.decide.submit import known_submission
@@ -35,19 +34,6 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.federation import PutSibling
     from spritz.runtime.directory import Question
-
-_encode = Encoder().encode
-_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
-
-
-def environment_blob(environment: tuple[bytes, ...]) -> bytes:
-    """Encodes `NAME=value` items as one blob; empty for none."""
-    return _encode(environment) if environment else b""
-
-
-def environment_of(blob: bytes) -> tuple[bytes, ...]:
-    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
-    return _decode.decode(blob) if blob else ()
 
 
 class Submissions:

@@ -14,7 +14,6 @@ from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
-from spritz.controller.api.identity import identified
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.limit_usage import LimitUsageQueries
 from spritz.controller.api.listings import LISTINGS_MAX, in_own_place
@@ -26,6 +25,7 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
+from spritz.controller.identity import identified
 from spritz.controller.programs.triggers import TriggerRequests
 from spritz.model import reports
 from spritz.model.accounting.fairshare import ListFairShares
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Handler
-    from spritz.controller.api.identity import Lookups
     from spritz.controller.context import Context
+    from spritz.controller.identity import Lookups
 
 
 def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:

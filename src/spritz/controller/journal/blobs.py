@@ -16,6 +16,8 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.msgpack import Decoder, Encoder
+
 from spritz.controller.journal.contract import BlobDamaged, Journal, JournalCorrupt, content_key
 from spritz.controller.journal.reader import JournalReader
 
@@ -259,3 +261,17 @@ class BlobCollector:
 def _slices(items: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(items), SLICE):
         yield items[start : start + SLICE]
+
+
+_encode = Encoder().encode
+_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
+
+
+def environment_blob(environment: tuple[bytes, ...]) -> bytes:
+    """Encodes `NAME=value` items as one blob; empty for none."""
+    return _encode(environment) if environment else b""
+
+
+def environment_of(blob: bytes) -> tuple[bytes, ...]:
+    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
+    return _decode.decode(blob) if blob else ()

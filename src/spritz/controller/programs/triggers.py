@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.listings import durable
+from spritz.controller.writer.durable import durable
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
