@@ -1,22 +1,20 @@
 """What several parts of the controller use of others, one member each.
 
-A part declares at its head what it uses, as a Protocol made of these and of members that few parts use; `context` has
-all of them. (Bases are in alphabetical order everywhere, so that Protocols made of such Protocols have an order, too.)
+A part declares at its head what it uses: a Protocol made of these, of `journal.kept`, of `writer.durable.Writing`, and
+of members that few parts use. `context` has all of them, and no part knows it.
+
+Bases are in alphabetical order everywhere, so that a Protocol made of such Protocols has an order, too.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.writer.durable import Writing as Writing
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.controller.configuration import Configuration
     from spritz.controller.identity import Identity
-    from spritz.controller.journal.contract import Journal
-    from spritz.controller.journal.reader import JournalReader
     from spritz.controller.machine_view import MachineView
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
@@ -49,11 +47,6 @@ class Identifying(Protocol):
     def identity(self) -> Identity: ...
 
 
-class Journaled(Protocol):
-    @property
-    def journal(self) -> Journal: ...
-
-
 class Logged(Protocol):
     @property
     def log(self) -> Logger: ...
@@ -64,13 +57,6 @@ class Reading(Protocol):
 
     @property
     def machine(self) -> MachineView: ...
-
-
-class Replaying(Protocol):
-    """Reads of the journal while the daemon serves."""
-
-    @property
-    def reader(self) -> JournalReader: ...
 
 
 class Spawning(Protocol):
