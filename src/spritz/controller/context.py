@@ -1,4 +1,4 @@
-"""The parts of a running controller, as the API and the drivers use them."""
+"""The parts of a running controller, for `daemon` alone: each part declares what it uses (`needs`)."""
 
 from __future__ import annotations
 
