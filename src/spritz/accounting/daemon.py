@@ -295,9 +295,9 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
 
 def _configure(api: Api, settings: DbdSettings) -> None:
     """Apply the settings that may change while the daemon runs."""
-    api.private = frozenset(settings.words("PrivateData"))
+    api.callers.private = frozenset(settings.words("PrivateData"))
     longest = settings["MaxQueryTimeRange"]
-    api.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
+    api.callers.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
     api.coordinators_change = not settings["DisableCoordDBD"]
     api.book_options = tuple(key for key in ("AllResourcesAbsolute", "AllowNoDefAcct") if settings[key])
     api.default_qos = settings.text("DefaultQOS").lower() or "normal"
