@@ -50,7 +50,7 @@ from spritz.model.triggers import Trigger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spritz.core.decide.fit import NodeGroup
+    from spritz.core.node_groups import NodeGroup
     from spritz.model.limits.usage import Usage
     from spritz.model.rules.predict import Likeness
 
