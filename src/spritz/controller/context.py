@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spritz.controller.machine_view import MachineView
+from spritz.controller.needs import MachineView
 
 if TYPE_CHECKING:
     from spritz.client.channel.token_requests import TokenRequests
+    from spritz.controller.callers.identity import Identity
+    from spritz.controller.callers.rate_limits import RateLimits
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
-    from spritz.controller.identity import Identity
     from spritz.controller.journal.blobs import BlobCollector, BlobStore
     from spritz.controller.journal.contract import Journal
     from spritz.controller.journal.reader import JournalReader
     from spritz.controller.nodes.links import NodeLinks
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
-    from spritz.controller.rate_limits import RateLimits
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.log import SchedulingLog
     from spritz.controller.scheduler.shares import Shares

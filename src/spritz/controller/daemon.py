@@ -21,13 +21,14 @@ from spritz.client.locate import controller_socket_name
 from spritz.client.trust.tokens import token_keys
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.table import handlers
+from spritz.controller.callers.identity import Identity
+from spritz.controller.callers.rate_limits import RateLimits, rate_rule
 from spritz.controller.clock_changes import watch_clock
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.forked import FORKS
-from spritz.controller.identity import Identity
 from spritz.controller.jobcomp.listener import begin_job_completion
 from spritz.controller.journal.blobs import BlobCollector, BlobStore
 from spritz.controller.journal.contract import Journal, JournalCorrupt, JournalError, JournalNewer
@@ -49,7 +50,6 @@ from spritz.controller.programs.power import PowerPrograms
 from spritz.controller.programs.reservations import ReservationPrograms
 from spritz.controller.programs.site import SitePrograms
 from spritz.controller.programs.triggers import TriggerWatch
-from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.reconfigure_overrides import with_partitions, with_power
 from spritz.controller.scheduler.driver import SchedulerDriver
 from spritz.controller.scheduler.log import SchedulingLog

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
+    from msgspec import Struct
+
+    from spritz.controller.callers.identity import Identity
     from spritz.controller.configuration import Configuration
-    from spritz.controller.identity import Identity
-    from spritz.controller.machine_view import MachineView
+    from spritz.core.effects import Effect
+    from spritz.core.machine import Outcome
+    from spritz.core.state import State
+    from spritz.model.cluster import Caller
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
@@ -64,3 +70,22 @@ class Spawning(Protocol):
 
     @property
     def tasks(self) -> Supervisor: ...
+
+
+class MachineView(Protocol):
+    """Read-only access to the core (`core.Machine`) for all but the single writer."""
+
+    @property
+    def state(self) -> State:
+        """The state; must not be changed."""
+        ...
+
+    def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome: ...
+
+    def trial(self, command: Struct, now: float, caller: Caller = ...) -> AbstractContextManager[Outcome]: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def pending_effects(self, node: str | None = None) -> list[Effect]: ...
+
+    def image(self) -> bytes: ...

@@ -15,6 +15,7 @@ from spritz import SLURM_VERSION, __version__
 from spritz.config.fixed import need_unchanged
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
+from spritz.controller.callers.rate_limits import rate_rule
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.journal.kept import Journaled
 from spritz.controller.journal.postgresql import PostgresJournal
@@ -22,7 +23,6 @@ from spritz.controller.lead.agreement import record
 from spritz.controller.lead.peers import Peers, need_administrator
 from spritz.controller.needs import Clocked, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.plugins.submit import renew_plugins
-from spritz.controller.rate_limits import rate_rule
 from spritz.controller.reconfigure_overrides import apply_reconfig_flags
 from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.client.channel.handling import Call
+    from spritz.controller.callers.rate_limits import RateLimits
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
     from spritz.controller.nodes.links import NodeLinks
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
-    from spritz.controller.rate_limits import RateLimits
     from spritz.controller.scheduler.log import SchedulingLog
     from spritz.model.cluster import ClusterSettings
     from spritz.runtime.privilege import User

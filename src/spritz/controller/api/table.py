@@ -25,7 +25,7 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
-from spritz.controller.identity import identified
+from spritz.controller.callers.identity import identified
 from spritz.controller.journal.kept import Journaled, Replaying, Storing
 from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.programs.triggers import TriggerRequests
@@ -74,11 +74,11 @@ if TYPE_CHECKING:
 
     from spritz.client.channel.handling import Handler
     from spritz.client.channel.token_requests import TokenRequests
-    from spritz.controller.identity import Lookups
+    from spritz.controller.callers.identity import Lookups
+    from spritz.controller.callers.rate_limits import RateLimits
     from spritz.controller.nodes.links import NodeLinks
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
-    from spritz.controller.rate_limits import RateLimits
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.shares import Shares
     from spritz.controller.scheduler.usage_from_accounting import RecordedUsage

@@ -29,7 +29,7 @@ from spritz.client.relay.relay import listen_here
 from spritz.client.trust.membership import write_private
 from spritz.client.trust.munged import munged_of
 from spritz.client.trust.same_machine import is_here
-from spritz.controller.identity import identified
+from spritz.controller.callers.identity import identified
 from spritz.controller.journal.kept import Journaled
 from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading, Spawning
