@@ -14,7 +14,7 @@ from spritz.notation import hostlist, licenses, tres
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.accounting.changes import Changes
+    from spritz.accounting.ledger.changes import Changes
     from spritz.model.events import cluster as events
     from spritz.model.node.record import NodeConfig
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from spritz.accounting.nodes import tres_by_node
+from spritz.accounting.ledger.nodes import tres_by_node
 from spritz.model.accounting.records import ReservationRecord
 from spritz.model.resources import mask_of
 from spritz.notation import hostlist, tres
@@ -18,7 +18,7 @@ from spritz.notation import hostlist, tres
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.accounting.changes import Changes
+    from spritz.accounting.ledger.changes import Changes
     from spritz.model.accounting.records import NodeEventRecord
     from spritz.model.events import reservation as events
     from spritz.model.node.reservation import Reservation

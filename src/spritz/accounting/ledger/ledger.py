@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.accounting import nodes, reservations, steps
-from spritz.accounting.changes import Changes
+from spritz.accounting.ledger import nodes, reservations, steps
+from spritz.accounting.ledger.changes import Changes
 from spritz.model.accounting.accounting_of import NAME_LENGTH, allocate, describe, record_of, text
 from spritz.model.accounting.records import (
     JobRecord,
