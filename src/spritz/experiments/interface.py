@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from argparse import Namespace
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from spritz.experiments.errors import ExperimentError
 
@@ -22,6 +22,12 @@ class Terminal(Protocol):
 
     def error(self, text: str) -> None:
         """Print an error with the command's name before it."""
+
+
+def tell_unfrozen(code: Mapping[str, Any], terminal: Terminal) -> None:
+    """Say what the run may import that may change before it starts (`code` of its record)."""
+    for line in code.get("unfrozen", ()):
+        terminal.err(f"spritz: not in the snapshot: {line}\n")
 
 
 Run = Callable[[Namespace, Terminal], int]

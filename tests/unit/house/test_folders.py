@@ -22,7 +22,7 @@ MORE = {
     "spritz/controller/api": 29,
     "spritz/core": 32,
     "spritz/core/decide": 50,
-    "spritz/experiments": 41,
+    "spritz/experiments": 47,
     "spritz/k8s": 37,
     "spritz/model": 31,
     "spritz/node": 33,

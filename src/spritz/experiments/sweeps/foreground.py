@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from spritz.experiments import states, submission
-from spritz.experiments.interface import Terminal
+from spritz.experiments.interface import Terminal, tell_unfrozen
 from spritz.experiments.store import Store
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps.plan import Plan
@@ -19,6 +19,7 @@ def launch(plan: Plan, request: submission.Request, store: Store, terminal: Term
     """Queue the sweep and, unless detached, wait for its end; return the exit status. Ctrl-C stops the sweep."""
     sweep = queue.launch(plan, request, store)
     terminal.out(f"{sweep.name}\n")
+    tell_unfrozen(queue.code_of(sweep), terminal)
     terminal.err(
         f"Submitted batch job {sweep.arrays[-1]} with {sweep.size} trials; `spritz sweep --status {sweep.name}` "
         "shows them\n"
