@@ -56,7 +56,7 @@ def main(argv: list[str], context: Context) -> int:
         names = next((value for key, value in reversed(options_given) if key == "clusters"), None)
         clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(options_given))
 
-    session = Session(context)
+    session = Session(context, full_help)
     session.local = "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ
     _set_modes(session, options_given)
     try:

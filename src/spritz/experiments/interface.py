@@ -1,4 +1,4 @@
-"""The terminal as subcommands see it; the command line creates it."""
+"""The terminal as subcommands see it; the command line creates it. How durations and sizes are shown there."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def reporting(run: Run) -> Run:
             return 130
 
     return wrapped
+
+
+def clock(duration: float) -> str:
+    """A duration as hours, minutes and seconds."""
+    whole = max(0, int(duration))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def size(count: float) -> str:
+    """A number of bytes with three digits and a unit of 1,024 (B, K, M, G, T)."""
+    for unit in ("B", "K", "M", "G"):
+        if count < 1000:
+            return f"{count:.3g}{unit}"
+        count /= 1024
+    return f"{count:.3g}T"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spritz.experiments import snapshot
-from spritz.experiments.commands.checkpoints import size
+from spritz.experiments.interface import size
 from spritz.experiments.record import Run
 
 #: Directories that programs fill by the way.

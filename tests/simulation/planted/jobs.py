@@ -76,7 +76,7 @@ FAULTS = (
         new="state.arrays_running.get(job.id, 0) > job.array.limit",
         also=(
             Edit(
-                "scheduling/plan/cycle.py",
+                "scheduling/plan/decisions.py",
                 "if limit and self.snapshot.array_running.get(array_id, 0) + begun >= limit:",
                 "if limit and self.snapshot.array_running.get(array_id, 0) + begun > limit:",
             ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.accounting.ledger import NOT_RECORDED, Changes, Ledger, recorded
+from spritz.accounting.ledger.changes import Changes
+from spritz.accounting.ledger.ledger import NOT_RECORDED, Ledger, recorded
 from spritz.model.accounting.records import JobRecord
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events import ALL_EVENTS, Event

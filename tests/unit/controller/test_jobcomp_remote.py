@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.controller.jobcomp.ended import EndedJob
 from spritz.controller.jobcomp.kafka import Topic
-from spritz.controller.jobcomp.listener import EndedJob
 from spritz.controller.jobcomp.lua import LuaLog
 from spritz.controller.jobcomp.web import document, encode, start_document
 from spritz.extras import pip_install

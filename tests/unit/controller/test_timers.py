@@ -75,7 +75,7 @@ def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
         writer = SimpleNamespace(hooks=[], handle_own=tick)
         state = SimpleNamespace(version=0)
         machine = SimpleNamespace(next_deadline=lambda: rest[0] if rest else None, state=state)
-        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))  # type: ignore[arg-type]
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))
         timer.arm()
         clock.time += 2 * HOUR
         await turns()
@@ -95,9 +95,7 @@ def test_a_deadline_that_a_tick_leaves_due_does_not_take_the_loop() -> None:
         writer = SimpleNamespace(hooks=[], handle_own=ticks.append, count_failure=counted.append)
         machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
         log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
-        timer = DeadlineTimer(
-            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
-        )
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log))
         for _ in range(5):  # as the hook does at the end of each turn
             timer.arm()
             await turns()

@@ -29,13 +29,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED, Deferred
+from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.nodes.messages import components_of
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.core.decide.steps import step_made_by
@@ -53,7 +55,7 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.machines import Machines
     from spritz.model.events import Event
     from spritz.model.job.record import Job
 
@@ -79,10 +81,17 @@ _StepRequest = CreateStep | CreateHetStep
 _Value = TypeVar("_Value")
 
 
+class Waiting(Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning, Writing, Protocol):
+    """What requests wait for."""
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+
 class DeferredRequests:
     """Answers AwaitAllocation, AwaitEnd and CreateStep, now or once the event that each waits for has happened."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Waiting) -> None:
         self._context = context
         #: job number -> AwaitAllocation requests, each with the task that ends its wait
         self._allocations: dict[int, dict[Call, asyncio.Task[None] | None]] = {}

@@ -5,10 +5,11 @@ Source: scontrol(1) show node, sinfo(1) NODE STATE CODES.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Sharing
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
     from spritz.model.node.record import Node
     from spritz.model.resources import NodeCapacity
@@ -56,10 +58,20 @@ _FLAG_NAMES = (
 NODES_PER_SLICE = 100
 
 
+class Asking(Clocked, Identifying, Reading, Writing, Protocol):
+    """Nodes and who asks for them."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+
 class NodeQueries:
     """Answers ListNodes from the records, with the last samples of each node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     def list_nodes(self, request: ListNodes, call: Call) -> AsyncIterator[Nodes] | Awaitable[Nodes]:

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.journal.contract import BlobDamaged, Journal, JournalCorrupt, content_key
 from spritz.controller.journal.reader import JournalReader
+from spritz.controller.needs import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from spritz.controller.context import Context
     from spritz.model.job.record import Job
 
 T = TypeVar("T")
@@ -209,6 +211,30 @@ class BlobStore:
             self._cache_bytes -= len(dropped)
 
 
+class Writer(Protocol):
+    """The single writer, which alone removes blobs."""
+
+    @property
+    def last_sequence(self) -> int: ...
+
+    @property
+    def durable_sequence(self) -> int: ...
+
+    async def durable(self) -> None: ...
+
+    async def remove_unnamed_blobs(self, sequence: int) -> bool: ...
+
+
+class Collecting(Reading, Protocol):
+    """The blobs, the jobs that name them, and who removes the others."""
+
+    @property
+    def blobs(self) -> BlobStore: ...
+
+    @property
+    def writer(self) -> Writer: ...
+
+
 class BlobCollector:
     """Removes unused scripts and environments every `COLLECT_SECONDS`.
 
@@ -216,7 +242,7 @@ class BlobCollector:
     `needed_after` returns the last event read.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Collecting) -> None:
         self._context = context
         self.needed_after: Callable[[], int] | None = None
         #: number of the last event at the last collection: without new events there is nothing to find
@@ -259,3 +285,17 @@ class BlobCollector:
 def _slices(items: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(items), SLICE):
         yield items[start : start + SLICE]
+
+
+_encode = Encoder().encode
+_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
+
+
+def environment_blob(environment: tuple[bytes, ...]) -> bytes:
+    """Encodes `NAME=value` items as one blob; empty for none."""
+    return _encode(environment) if environment else b""
+
+
+def environment_of(blob: bytes) -> tuple[bytes, ...]:
+    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
+    return _decode.decode(blob) if blob else ()

@@ -11,10 +11,10 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
     from spritz.client.channel.server import Server
-    from spritz.controller.context import Context
+    from spritz.controller.metrics.pages import Paging
 
 
-def begin_http(context: Context, server: Server) -> None:
+def begin_http(context: Paging, server: Server) -> None:
     """Hand connections that begin with HTTP to the metrics endpoint. Raises SpritzError if the extra is missing.
 
     The optional modules are imported at once if metrics are configured, else with the first request. In a cluster with

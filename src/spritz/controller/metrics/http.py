@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import httptools
 
+from spritz.controller.metrics.pages import Paging
 from spritz.controller.metrics.paths import METRICS
 from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
-    from spritz.controller.context import Context
     from spritz.controller.metrics.pages import PageMaker
 
 HEAD_BYTES_MAX = 16 * 1024
@@ -51,7 +51,7 @@ _OFF = "MetricsType=metrics/openmetrics is not set\n"
 class Endpoint:
     """Takes over HTTP connections from slurmctld's server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Paging) -> None:
         self._context = context
         self._pages: PageMaker | None = None
 
@@ -71,7 +71,7 @@ class Endpoint:
 class _Connection:
     """One request and its answer. When it ends, the channel that had the connection before is notified."""
 
-    def __init__(self, context: Context, endpoint: Endpoint, channel: Channel) -> None:
+    def __init__(self, context: Paging, endpoint: Endpoint, channel: Channel) -> None:
         self._context = context
         self._endpoint = endpoint
         self._channel = channel

@@ -16,13 +16,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from spritz.controller.forked import Child, ForkRefused
+from spritz.controller.needs import Clocked, Counted, Logged, Reading
 from spritz.controller.scheduler.forecasts import Forecasts
 from spritz.controller.scheduler.pacing import (
     NEVER,
@@ -43,6 +44,7 @@ from spritz.controller.scheduler.pacing import (
     Submission,
 )
 from spritz.controller.scheduler.slices import slices
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
@@ -58,9 +60,13 @@ from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from collections.abc import Callable, Sequence
+
+    from spritz.controller.diagnostics import Counting
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.pacing import Event as PacingEvent
     from spritz.model.events import Event
+    from spritz.model.job.record import JobSpec
     from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable
@@ -129,6 +135,20 @@ _encode_plan = Encoder().encode
 _decode_plan = Decoder(Plan).decode
 
 
+class Driving(Clocked, Counted, Logged, Reading, Writing, Protocol):
+    """What a scheduling pass reads, and where its plan goes; the first three are the driver's to set."""
+
+    forecasts: Forecasts
+    check_request: Callable[[JobSpec], tuple[str, str] | None]
+    check_whole: Callable[[Sequence[JobSpec]], tuple[str, str] | None]
+
+    @property
+    def counting(self) -> Counting: ...
+
+    @property
+    def scheduling_paused(self) -> bool: ...
+
+
 class _Application(Struct):
     """A plan that is being applied."""
 
@@ -150,7 +170,7 @@ class _Application(Struct):
 class SchedulerDriver:
     """Listens to events, runs passes, applies plans."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Driving) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._projection = Projection()

@@ -10,12 +10,13 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.model.commands.cluster import Tick
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.runtime.clock import Clock
 
 #: Longest sleep, seconds: bounds the delay after which a clock that was set forward is noticed.
@@ -28,10 +29,14 @@ SLEEP_SECONDS_MIN = 0.001
 RETRY_SECONDS = 5.0
 
 
+class Ticking(Clocked, Logged, Reading, Writing, Protocol):
+    """Where ticks go, and when."""
+
+
 class DeadlineTimer:
     """Hands in `Tick` when the core's next deadline comes."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Ticking) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None

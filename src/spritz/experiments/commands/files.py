@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 
 from spritz.experiments import record, submission, written
-from spritz.experiments.commands.checkpoints import size
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
 from spritz.experiments.store import Store
 
 

@@ -164,9 +164,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     )
     store = Store(home())
     if plan := _multirun(arguments, words, directory, terminal):
-        from spritz.experiments.commands import sweep
+        from spritz.experiments.sweeps import foreground
 
-        return sweep.launch(plan, request, store, terminal, detach=arguments.detach)
+        return foreground.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
     tell_unfrozen(queued.code, terminal)
     if arguments.detach:

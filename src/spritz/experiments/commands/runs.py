@@ -20,7 +20,7 @@ from datetime import datetime
 from spritz.experiments import states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, clock, reporting
 from spritz.experiments.store import OPEN, Entry, Group, Query, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
@@ -238,9 +238,3 @@ def _code(entry: Entry) -> str:
     if not entry.commit_id:
         return entry.tree[:8]
     return f"{entry.branch}@{entry.commit_id[:8]}{'+' if entry.changed else ''}"
-
-
-def clock(duration: float) -> str:
-    """A duration as hours, minutes and seconds."""
-    whole = max(0, int(duration))
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -25,10 +25,9 @@ from spritz.experiments import (
     usage,
     written,
 )
-from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import states
-from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.interface import clock
 from spritz.experiments.store import Entry
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.sweep import Sweep

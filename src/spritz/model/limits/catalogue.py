@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.limits.bounds import qos_bounds
-from spritz.model.limits.minutes import MinuteLimits
+from spritz.model.limits.bounds import MinuteLimits, qos_bounds
 from spritz.model.limits.records import Association, Policy, PolicyChange, Qos
 from spritz.notation.tres import parse
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import Use
-    from spritz.model.limits.rules import JobLimits
 
 _NO_LIMIT = 1 << 62
 

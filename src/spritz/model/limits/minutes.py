@@ -15,9 +15,8 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from spritz.model.ids import INFINITE
+from spritz.model.limits.bounds import MinuteLimits
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import AssocBounds, QosBounds, Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.rules import JobLimits
 
 NEVER = float("inf")
 #: Usage decays below a limit the moment after the running jobs were ended for it: all waiting jobs would then start for
@@ -180,23 +179,6 @@ def spent(
         ),
         submitted=True,
     )
-
-
-class MinuteLimits(Struct, frozen=True, kw_only=True):
-    """One key with its limits in minutes, without those that a QOS of higher precedence replaces."""
-
-    key: tuple[str | int, ...]
-    #: whether the key is that of a QOS
-    qos: bool
-    used: tuple[tuple[str, int], ...] = ()
-    running: tuple[tuple[str, int], ...] = ()
-    wall: int | None = None
-    #: as in `reasons.Excess`
-    level: int = 0
-
-    @property
-    def bounded(self) -> bool:
-        return bool(self.used or self.running or self.wall is not None)
 
 
 def minute_limits_of(

@@ -14,7 +14,7 @@ from spritz.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.limits.rules import JobLimits
+    from spritz.model.limits.job_limits import JobLimits
 
 
 def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | Excess | None:

@@ -27,7 +27,7 @@ from spritz.model.limits.records import (
     WcKey,
 )
 from spritz.presentation.json.associations import QOS_FLAGS
-from spritz.rest.operations import Refused
+from spritz.rest.answers import Refused
 from spritz.rest.operations.job_fields import bad
 
 Given = dict[str, Any]

@@ -14,8 +14,8 @@ from spritz.notation import jobid
 from spritz.notation.ranges import format_ids
 from spritz.presentation.json.jobs import state_list
 from spritz.presentation.json.values import moment
-from spritz.rest.answers import Answer, matches
-from spritz.rest.operations import Ask, Listing, Refused, Result, Unchanged, operation
+from spritz.rest.answers import Answer, Refused, matches
+from spritz.rest.operations import Ask, Listing, Result, Unchanged, operation
 from spritz.rest.records import JobWriter
 
 if TYPE_CHECKING:

@@ -28,12 +28,13 @@ from spritz.scheduling.forecast.held_events import Arrival, Call, JobEnd, Rechec
 from spritz.scheduling.forecast.held_groups import HeldEntry, HeldGroup
 from spritz.scheduling.forecast.limit_minutes import future_minutes
 from spritz.scheduling.forecast.starts import ExpectedStarts
-from spritz.scheduling.plan.cycle import Begun
+from spritz.scheduling.plan.decisions import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
-from spritz.scheduling.view.charges import Charge, count_charge, wanted_by
+from spritz.scheduling.view.charges import count_charge, wanted_by
 from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.profile import NEVER
+from spritz.scheduling.view.records import Charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ Source: sacctmgr(1) show event.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.model.accounting.records import NodeEventRecord
 from spritz.model.states import NodeFlag, NodeState
@@ -14,7 +14,7 @@ from spritz.notation import hostlist, licenses, tres
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.accounting.ledger import Ledger
+    from spritz.accounting.ledger.changes import Changes
     from spritz.model.events import cluster as events
     from spritz.model.node.record import NodeConfig
 
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 _OUT: int = (NodeFlag.DRAIN | NodeFlag.FAIL).value
 
 
-def configured(ledger: Ledger, place: int, event: events.ClusterConfigured) -> None:
+class NodeBook(Protocol):
+    """The records of nodes (`ledger.Ledger`)."""
+
+    #: open events by node; None until loaded
+    node_events: dict[str, NodeEventRecord] | None
+
+    @property
+    def changes(self) -> Changes: ...
+
+
+def configured(ledger: NodeBook, place: int, event: events.ClusterConfigured) -> None:
     """Record the cluster's new resources; close the open events of nodes that no longer exist."""
     names = [node.name for node in event.nodes]
     total = tres.format([*_total(event.nodes), *licenses.pairs(event.settings.licenses)])
@@ -72,7 +82,7 @@ def tres_by_node(record: NodeEventRecord) -> dict[str, tuple[tuple[str, int], ..
     return by_node
 
 
-def changed(ledger: Ledger, place: int, event: events.NodeRegistered | events.NodeStateChanged) -> None:
+def changed(ledger: NodeBook, place: int, event: events.NodeRegistered | events.NodeStateChanged) -> None:
     """A node went out of service, came back, or is out for another reason."""
     known = _open(ledger).get(event.name)
     out = event.state is NodeState.DOWN or bool(event.flags & _OUT)
@@ -95,18 +105,18 @@ def changed(ledger: Ledger, place: int, event: events.NodeRegistered | events.No
         )
 
 
-def _open(ledger: Ledger) -> dict[str, NodeEventRecord]:
+def _open(ledger: NodeBook) -> dict[str, NodeEventRecord]:
     if ledger.node_events is None:
         ledger.node_events = {}
     return ledger.node_events
 
 
-def _begin(ledger: Ledger, record: NodeEventRecord) -> None:
+def _begin(ledger: NodeBook, record: NodeEventRecord) -> None:
     _open(ledger)[record.node] = record
     ledger.changes.node_events[record.place] = record
 
 
-def _end(ledger: Ledger, node: str, at: float) -> None:
+def _end(ledger: NodeBook, node: str, at: float) -> None:
     record = _open(ledger).pop(node)
     record.ended_at = at
     ledger.changes.node_events[record.place] = record

@@ -6,26 +6,44 @@ sacctmgr(1) show reservation; scontrol(1) RESERVATIONS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from spritz.accounting.nodes import tres_by_node
+from spritz.accounting.ledger.nodes import tres_by_node
 from spritz.model.accounting.records import ReservationRecord
 from spritz.model.resources import mask_of
 from spritz.notation import hostlist, tres
 
 if TYPE_CHECKING:
-    from spritz.accounting.ledger import Ledger
+    from collections.abc import Mapping
+
+    from spritz.accounting.ledger.changes import Changes
+    from spritz.model.accounting.records import NodeEventRecord
     from spritz.model.events import reservation as events
     from spritz.model.node.reservation import Reservation
 
 
-def created(ledger: Ledger, place: int, event: events.ReservationCreated) -> None:
+class ReservationBook(Protocol):
+    """The records of reservations, and of nodes (`ledger.Ledger`)."""
+
+    @property
+    def reservations(self) -> dict[str, ReservationRecord]: ...
+
+    @property
+    def node_events(self) -> Mapping[str, NodeEventRecord] | None: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    def rewrite(self, at: float) -> None: ...
+
+
+def created(ledger: ReservationBook, place: int, event: events.ReservationCreated) -> None:
     _put(ledger, _record(ledger, place, event.reservation))
 
 
-def updated(ledger: Ledger, place: int, event: events.ReservationUpdated) -> None:
+def updated(ledger: ReservationBook, place: int, event: events.ReservationUpdated) -> None:
     """The reservation was changed, or its next occurrence came up."""
     new = _record(ledger, place, event.reservation)
     old = ledger.reservations.get(new.name)
@@ -44,7 +62,7 @@ def updated(ledger: Ledger, place: int, event: events.ReservationUpdated) -> Non
     _put(ledger, new)
 
 
-def deleted(ledger: Ledger, place: int, event: events.ReservationDeleted) -> None:
+def deleted(ledger: ReservationBook, place: int, event: events.ReservationDeleted) -> None:
     """The reservation ended or was deleted. One that had not started leaves no record."""
     old = ledger.reservations.pop(event.name, None)
     if old is not None:
@@ -52,12 +70,12 @@ def deleted(ledger: Ledger, place: int, event: events.ReservationDeleted) -> Non
         ledger.changes.reservations[old.number] = old
 
 
-def _put(ledger: Ledger, record: ReservationRecord) -> None:
+def _put(ledger: ReservationBook, record: ReservationRecord) -> None:
     ledger.reservations[record.name] = record
     ledger.changes.reservations[record.number] = record
 
 
-def _record(ledger: Ledger, place: int, reservation: Reservation) -> ReservationRecord:
+def _record(ledger: ReservationBook, place: int, reservation: Reservation) -> ReservationRecord:
     return ReservationRecord(
         number=place,
         reservation_id=reservation.id,
@@ -76,7 +94,7 @@ def _names(names: tuple[str, ...], *, denied: bool) -> str:
     return ("-" if denied else "") + ",".join(names).replace("\0", "")
 
 
-def _kept(ledger: Ledger, reservation: Reservation) -> list[tuple[str, int]]:
+def _kept(ledger: ReservationBook, reservation: Reservation) -> list[tuple[str, int]]:
     """What it reserves: whole nodes, or only CPUs of them."""
     cluster = (ledger.node_events or {}).get("")
     if reservation.cpus:

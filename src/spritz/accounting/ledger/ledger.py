@@ -9,12 +9,12 @@ Source: sacct(1) for the meaning of each value; `core.apply` for the meaning of 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.accounting import nodes, reservations, steps
+from spritz.accounting.ledger import nodes, reservations, steps
+from spritz.accounting.ledger.changes import Changes
 from spritz.model.accounting.accounting_of import NAME_LENGTH, allocate, describe, record_of, text
 from spritz.model.accounting.records import (
     JobRecord,
@@ -36,22 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spritz.model.events import Event
-
-
-class Changes:
-    """The records that a batch changed, for the store to write."""
-
-    __slots__ = ("jobs", "node_events", "reasons", "reservations", "since", "steps", "suspensions")
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, JobRecord] = {}
-        self.steps: dict[tuple[int, int], StepRecord] = {}
-        self.reasons: list[ReasonRecord] = []
-        self.suspensions: dict[tuple[int, float], SuspensionRecord] = {}
-        self.node_events: dict[int, NodeEventRecord] = {}
-        self.reservations: dict[int, ReservationRecord] = {}
-        #: earliest time whose usage the batch changed
-        self.since = math.inf
 
 
 #: events that `nojobs` leaves out

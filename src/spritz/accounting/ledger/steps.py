@@ -5,7 +5,7 @@ A batch script's step begins with its job; every other step has an event of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.model.accounting import step_usage as usage
 from spritz.model.accounting.accounting_of import step_record_of, tres_text
@@ -14,13 +14,26 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.rules import job_tres
 
 if TYPE_CHECKING:
-    from spritz.accounting.ledger import Ledger
     from spritz.model.accounting.records import JobRecord
     from spritz.model.events import job as job_events
     from spritz.model.events import step as events
 
 
-def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) -> None:
+class StepBook(Protocol):
+    """The records of jobs and their steps (`ledger.Ledger`)."""
+
+    @property
+    def jobs(self) -> dict[int, JobRecord | None]: ...
+
+    @property
+    def steps(self) -> dict[int, dict[int, StepRecord]]: ...
+
+    def begin_step(self, record: StepRecord) -> None: ...
+
+    def open_step(self, job_id: int, step_id: int) -> StepRecord | None: ...
+
+
+def begin_batch(ledger: StepBook, job: JobRecord, event: job_events.JobStarted) -> None:
     """Open the batch script's step, on the job's first node."""
     first = event.allocation.nodes[0]
     pairs = job_tres.pairs_of((first,))
@@ -41,23 +54,23 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
     )
 
 
-def opened(ledger: Ledger, place: int, event: events.StepOpened) -> None:
+def opened(ledger: StepBook, place: int, event: events.StepOpened) -> None:
     job = ledger.jobs.get(event.step.job_id)
     if job is not None:
         ledger.begin_step(step_record_of(job.number, event.step))
 
 
-def launched(ledger: Ledger, place: int, event: events.StepLaunched) -> None:
+def launched(ledger: StepBook, place: int, event: events.StepLaunched) -> None:
     """Nothing to record: all tasks of one node have started."""
 
 
-def cancelled(ledger: Ledger, place: int, event: events.StepCancelled) -> None:
+def cancelled(ledger: StepBook, place: int, event: events.StepCancelled) -> None:
     step = ledger.open_step(event.job_id, event.step_id)
     if step is not None:
         step.cancelled_by = event.by_uid
 
 
-def node_ended(ledger: Ledger, place: int, event: events.StepNodeEnded) -> None:
+def node_ended(ledger: StepBook, place: int, event: events.StepNodeEnded) -> None:
     """Add what one of its nodes reported."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is not None:
@@ -65,7 +78,7 @@ def node_ended(ledger: Ledger, place: int, event: events.StepNodeEnded) -> None:
         step.oom = step.oom or event.oom
 
 
-def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
+def ended(ledger: StepBook, place: int, event: events.StepEnded) -> None:
     """Close the step with its state and usage; without effect if it is not open."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is None:

@@ -8,6 +8,7 @@ neighbours is shorter. Every moment therefore belongs to exactly one hour.
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 HOUR, DAY, MONTH = 0, 1, 2
 #: longest first
@@ -92,3 +93,8 @@ def cover(start: int, end: int) -> list[tuple[int, int, int]]:
             runs.append((period, at, after))
         at = after
     return runs
+
+
+def next_hour(now: float) -> float:
+    """The start of the next full hour of local time, in seconds since the epoch."""
+    return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call, Handler, Result
-    from spritz.controller.rate_limits import RateLimits
+    from spritz.controller.callers.rate_limits import RateLimits
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.tasks import Supervisor
 
