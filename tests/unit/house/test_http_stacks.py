@@ -128,7 +128,7 @@ def extras() -> dict[str, dict[str, str]]:
         for line in declared[extra]:
             match = re.match(r"([A-Za-z0-9-]+)(?:\[([\w,-]+)\])?([^;]*)", line)
             assert match is not None, line
-            if match[1] == "spritz":
+            if match[1] == "spritz-base":
                 found |= {name: bounds for one in match[2].split(",") for name, bounds in of(one).items()}
             else:
                 found[match[1].lower()] = match[3].strip()
