@@ -104,4 +104,8 @@ def preemptable_at(job: Job, start: float, exempt_seconds: int | None) -> float:
         return 0.0
     if job.preempted_at:
         return job.started_at
-    return start + exempt_seconds if exempt_seconds is not None and start else 0.0
+    if exempt_seconds is None or not start:
+        return 0.0
+    from spritz.model.rules.preemption import exempt_until
+
+    return max(start, exempt_until(exempt_seconds, started_at=start, suspended=job.suspended_seconds))
