@@ -516,8 +516,8 @@ FIELDS: tuple[Field, ...] = (
     Field("LICENSES", ("spec.licenses",), _or_null, letter="W", name="licenses"),
     Field(
         "LICENSES_ALLOC",
-        ("state", "spec.licenses"),
-        lambda now, state, text: (text if state in ("RUNNING", "SUSPENDED") else "") or NULL,
+        ("state", "spec.licenses", "licenses"),
+        lambda now, state, text, held: job_text.licenses_held(state, text, held) or NULL,
         name="licensesalloc",
     ),
     Field("MAX_CPUS", _SIZE, lambda now, *size: str(cpu_count(*size)), name="maxcpus"),

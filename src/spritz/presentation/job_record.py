@@ -229,7 +229,7 @@ def _request(job: Job) -> list[str]:
         lines.append(f"Prefer={spec.prefer}")
     if job.reservation:
         lines.append(f"Reservation={job.reservation}")
-    held = spec.licenses if job.state.active else ""
+    held = job_text.licenses_held(job.state.value, spec.licenses, job.licenses)
     lines.append(
         f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "
         f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"

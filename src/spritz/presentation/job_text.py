@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.model.job.record import Job
 
 _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
@@ -77,6 +79,13 @@ def reason_text(reason: str, detail: str) -> str:
 def reason_word(reason: str, detail: str) -> str:
     """The reason as one word, for `scontrol show job`."""
     return reason_text(reason, detail).replace(" ", "_")
+
+
+def licenses_held(state: str, text: str, held: Iterable[tuple[str, int]]) -> str:
+    """The licenses that a job holds: what it asked for, or the one of `a|b` that it got (`Job.licenses`)."""
+    if state not in ("RUNNING", "SUSPENDED"):
+        return ""
+    return ",".join(f"{name}:{count}" for name, count in held) if "|" in text else text
 
 
 def used_seconds(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> int:

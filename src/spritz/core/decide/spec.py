@@ -362,7 +362,7 @@ def _check_types(requests: list[GresRequest]) -> None:
 def _check_licenses(state: State, spec: JobSpec) -> None:
     if not spec.licenses:
         return
-    settings, known_licenses = state.settings, stock(state.settings, state.rules)
+    settings, known_licenses = state.settings, stock(state.settings.licenses, state.rules.licenses)
     try:
         choices = parse_licenses(spec.licenses)
     except LicenseError as error:
