@@ -93,10 +93,10 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     nodes_min: int = 1
     tasks: int = 1
     cpus_per_task: int | None = None
-    asked_gpus: tuple[Gres, ...] = ()
     asked_gpus_per_node: tuple[Gres, ...] = ()
-    asked_gpus_per_task: tuple[Gres, ...] = ()
-    asked_gres_per_node: tuple[Gres, ...] = ()
+    #: held, or the least that it requests
+    cpus: int = 1
+    gpus: int = 0
 
     @property
     def state(self) -> str:
@@ -145,39 +145,18 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
         return len(self.nodes) or self.nodes_min
 
     @property
-    def cpus(self) -> int:
-        """Number of CPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(node.cpu_count for node in self.nodes)
-        return max(self.tasks, self.nodes_min) * (self.cpus_per_task or 1)
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(gres.count for node in self.nodes for gres in node.gres if gres.name == "gpu")
-        per_node = sum(gres.count for gres in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(gres))
-        per_task = sum(gres.count for gres in self.asked_gpus_per_task)
-        return sum(gpu.count for gpu in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
-
-    @property
     def exit_text(self) -> str:
         """Exit status and signal, such as `1:0`."""
         return f"{self.exit_status >> 8}:{self.exit_status & 0x7F}"
-
-
-def _is_gpu(gres: Gres) -> bool:
-    return gres.name in ("gpu", "")
 
 
 #: Fields to request, in the order of Job's fields.
 FIELDS = tuple(
     {
         "raw_state": "state",
-        "asked_gpus": "gpus",
         "asked_gpus_per_node": "gpus_per_node",
-        "asked_gpus_per_task": "gpus_per_task",
-        "asked_gres_per_node": "gres_per_node",
+        "cpus": "cpu_count",
+        "gpus": "gpu_count",
     }.get(name, name)
     for name in Job.__struct_fields__
 )

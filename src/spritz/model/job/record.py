@@ -477,6 +477,26 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.completing) and self.completing_life != self.restart_count
 
     @property
+    def cpu_count(self) -> int:
+        """CPUs that it holds, or the least number that it will hold."""
+        # Imported where it is used: most commands read no job's size.
+        from spritz.model.rules.job_tres import cpu_count
+
+        return cpu_count(self)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that it holds, or requests."""
+        return dict(self.tres).get("gres/gpu", 0)
+
+    @property
+    def tres(self) -> list[tuple[str, int]]:
+        """(name, count) of what it holds, or requests; memory in MiB."""
+        from spritz.model.rules.job_tres import allocated, requested
+
+        return requested(self) if self.allocation is None else allocated(self)
+
+    @property
     def reservation(self) -> str:
         """The reservation in which it runs, or ran; else those that it names, or ""."""
         return (self.allocation.reservation if self.allocation is not None else "") or self.spec.reservation
