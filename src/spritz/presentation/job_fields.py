@@ -216,6 +216,7 @@ def _number(value: int | None) -> int:
 
 
 _TIMES = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
+_START = ("state", "started_at", "ended_at", "expected_start_at", "spec.begin_at", "eligible_at")
 _LIMIT = ("time_limit_minutes", "spec.time_limit_minutes")
 
 
@@ -392,18 +393,10 @@ FIELDS: tuple[Field, ...] = (
     Field("DELAY_BOOT", ("spec.delay_boot_seconds",), _switch_wait, name="delayboot"),
     Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency, letter="E", name="dependency"),
     Field("DERIVED_EC", ("derived_exit_status",), _exit, name="derivedec"),
-    Field("ELIGIBLE_TIME", ("eligible_at",), job_times.moment, name="eligibletime"),
+    Field("ELIGIBLE_TIME", ("eligible_at", "spec.begin_at"), job_times.eligible, name="eligibletime"),
     Field(
         "END_TIME",
-        (
-            "state",
-            "ends_at",
-            "ended_at",
-            "time_limit_minutes",
-            "spec.time_limit_minutes",
-            "expected_start_at",
-            "spec.begin_at",
-        ),
+        (*_START, "ends_at", *_LIMIT),
         job_times.end,
         sort=job_times.end_order,
         letter="e",
@@ -544,7 +537,7 @@ FIELDS: tuple[Field, ...] = (
     _fixed("SOCKETS_PER_BOARD", "0", "sperboard"),
     Field(
         "START_TIME",
-        ("state", "started_at", "expected_start_at", "spec.begin_at", "eligible_at"),
+        _START,
         job_times.start,
         sort=job_times.start_order,
         letter="S",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import INFINITE
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
 
 if TYPE_CHECKING:
@@ -102,6 +103,33 @@ def used_seconds(now: float, state: str, started: float, ended: float, suspended
 def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int | None) -> int:
     """CPUs that each node must have for the job."""
     return per_node or (tasks_per_node or 1) * (per_task or 1)
+
+
+def shown_start(
+    now: float, state: str, started: float, ended: float, expected: float, begin: float, eligible: float
+) -> float:
+    """When the job started. Of a pending job the expected start, else the begin time that it still waits for; of a job
+    that ended before it started its end, as in Slurm. 0.0: unknown.
+    """
+    if state != "PENDING":
+        return started or ended
+    # A requeued job becomes eligible in the future.
+    waits_until = max(begin, eligible)
+    return expected or (waits_until if waits_until > now else 0.0)
+
+
+def shown_end(state: str, start: float, ends: float, ended: float, limit_minutes: int | None) -> float:
+    """When the job ended, or its time limit ends, which is counted from `start` (`shown_start`) for a pending job.
+    0.0: unknown, or it has no limit.
+    """
+    if ended or state != "PENDING":
+        return ended or ends
+    return start + limit_minutes * 60.0 if start and limit_minutes is not None and limit_minutes < INFINITE else 0.0
+
+
+def shown_eligible(eligible: float, begin: float) -> float:
+    """When the job became eligible, or the begin time of one that waits for something else as well (0.0: unknown)."""
+    return eligible or begin
 
 
 def preemptable_at(job: Job, start: float, exempt_seconds: int | None) -> float:
