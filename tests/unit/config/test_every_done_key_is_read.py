@@ -42,6 +42,8 @@ _TELLING = (
     "config/render.py",
     "presentation/",
     "cli/local/",
+    # What fields declare is no use of a key of the same name.
+    "model/job/record.py",
 )
 
 #: Fields that only show what was configured, with the reason.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
+from spritz.model.job.duties import FIELDS
 from spritz.model.job.record import Hold, Job, JobSpec, suspension
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
@@ -475,12 +476,6 @@ _kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*OWN_KEYS)
 _PLACES = tuple(sorted(range(len(OWN_KEYS + _KIND_KEYS)), key=(OWN_KEYS + _KIND_KEYS).__getitem__))
 
 #: Request fields that differ from job to job. `_size` and `_request` use none of them (a test checks that).
-DIFFERENT = frozenset(
-    (
-        "admin_comment", "arguments", "array", "begin_at", "command", "comment", "cron", "deadline_at", "dependencies",
-        "environment_key", "extra", "groups", "limits", "name", "nice", "priority", "script_key", "stderr", "stdin",
-        "stdout", "submit_line", "submit_session", "system_comment", "work_dir",
-    )
-)  # fmt: skip
+DIFFERENT = frozenset(name for name, duty in FIELDS.items() if duty.own)
 _kind_of = itemgetter(*(place for place, name in enumerate(JobSpec.__struct_fields__) if name not in DIFFERENT))
 _KINDS_MAX = 1000

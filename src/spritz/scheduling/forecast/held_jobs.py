@@ -307,7 +307,8 @@ class HeldJobs:
 
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
         """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
-        key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
+        own = record.any_switches, record.may_boot, record.expediting, record.claiming, record.het_job_id and record.id
+        key = replace(record.spec, **UNSEEN), own
         requests = self._asked.get(key)
         if requests is None:
             requests = self._asked[key] = [
