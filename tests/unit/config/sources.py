@@ -13,10 +13,11 @@ ROOT = Path(spritz.__file__).parent
 
 
 class Names(NamedTuple):
-    """Strings of one file, documentation aside, and attributes that it reads."""
+    """Strings of one file, documentation aside, and attributes and plain names that it reads."""
 
     strings: frozenset[str]
     attributes: frozenset[str]
+    plain: frozenset[str]
 
 
 @cache
@@ -29,11 +30,15 @@ def _of(tree: ast.Module) -> Names:
     strings: dict[int, str] = {}
     documentation: set[int] = set()
     attributes: set[str] = set()
+    plain: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             strings[id(node)] = node.value
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             attributes.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            plain.add(node.id)
         elif isinstance(node, ast.Expr):
             documentation.add(id(node.value))
-    return Names(frozenset(strings[key] for key in strings.keys() - documentation), frozenset(attributes))
+    said = frozenset(strings[key] for key in strings.keys() - documentation)
+    return Names(said, frozenset(attributes), frozenset(plain))

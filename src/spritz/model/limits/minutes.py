@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
+from spritz.model.limits.flags import DENY_ON_LIMIT
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
@@ -171,7 +172,7 @@ def spent(
     """The limit on minutes for which a QOS with DenyOnLimit refuses a submission: it is used up, or the job alone would
     need more than it allows.
     """
-    if not job_limits.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
+    if not job_limits.timed or not any(DENY_ON_LIMIT in qos_record.flags for qos_record in job_limits.qos):
         return None
     return first_of(
         (
