@@ -254,7 +254,8 @@ class HeldJobs:
                     record.licenses,
                     record.array_job_id,
                     ends_at,
-                    0.0 if record.suspended else factor_of(record.spec.qos),
+                    # Suspended jobs use nothing now, and the minutes that they have left stay theirs.
+                    0.0 if record.suspended or record.stopped else factor_of(record.spec.qos),
                 ),
             )
             for ends_at, number in self._snapshot.ends
