@@ -52,7 +52,7 @@ def test_every_option_that_is_read_is_declared_as_working() -> None:
     # `preemption_policy` asks by the option alone, and by the key that had it in older releases.
     build = names()["config/build.py"].asked
     named = [call for call in build if call[0] == "option" and len(call) > 1 and not _KEY.fullmatch(call[1])]
-    read |= {("PreemptParameters", call[1]) for call in named} | {call[2:4] for call in named if len(call) > 3}
+    read |= {("PreemptParameters", call[1]) for call in named} | {(call[2], call[3]) for call in named if len(call) > 3}
     parameters = names()["scheduling/view/parameters.py"]
     read |= {
         ("SchedulerParameters", call[1])

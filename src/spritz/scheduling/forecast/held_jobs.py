@@ -97,7 +97,7 @@ class HeldJobs:
         self._lines: dict[tuple[Request, int], HeldGroup | None] = {}
         self._touched: dict[object, list[HeldGroup]] = {}
         self._entries: dict[tuple[int, int], HeldEntry] = {}
-        self._asked: dict[tuple[JobSpec, bool, bool, int], list[tuple[int, Request]]] = {}
+        self._asked: dict[tuple[JobSpec, tuple[bool, bool, bool, bool, int]], list[tuple[int, Request]]] = {}
         self._found = ExpectedStarts()
         self._conditions: Conditions | None = None
         self._starting = limits.starting
