@@ -27,5 +27,6 @@ Values shared by several catalogues:
                   shown
 `tres_numbers`    Slurm's numbers of TRES
 `request_kinds`   Slurm's names of requests, for sdiag
+`licenses`        licenses of the cluster: how many there are and how many jobs hold
 `users`, `local_time`    users and groups by name and number; times in SLURM_TIME_FORMAT
 """

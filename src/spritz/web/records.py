@@ -56,10 +56,10 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     nodes_min: int = 1
     tasks: int = 1
     cpus_per_task: int | None = None
-    asked_gpus: tuple[Gres, ...] = field(name="gpus", default=())
     asked_gpus_per_node: tuple[Gres, ...] = field(name="gpus_per_node", default=())
-    asked_gpus_per_task: tuple[Gres, ...] = field(name="gpus_per_task", default=())
-    asked_gres_per_node: tuple[Gres, ...] = field(name="gres_per_node", default=())
+    #: held, or the least that it requests
+    cpus: int = field(name="cpu_count", default=1)
+    gpus: int = field(name="gpu_count", default=0)
 
     @property
     def state(self) -> str:
@@ -108,29 +108,9 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
         return len(self.nodes) or self.nodes_min
 
     @property
-    def cpus(self) -> int:
-        """Number of CPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(node.cpu_count for node in self.nodes)
-        return max(self.tasks, self.nodes_min) * (self.cpus_per_task or 1)
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(gres.count for node in self.nodes for gres in node.gres if gres.name == "gpu")
-        per_node = sum(gres.count for gres in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(gres))
-        per_task = sum(gres.count for gres in self.asked_gpus_per_task)
-        return sum(gpu.count for gpu in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
-
-    @property
     def exit_text(self) -> str:
         """Exit status and signal, such as `1:0`."""
         return f"{self.exit_status >> 8}:{self.exit_status & 0x7F}"
-
-
-def _is_gpu(gres: Gres) -> bool:
-    return gres.name in ("gpu", "")
 
 
 class Expected(Struct, frozen=True, array_like=True):

@@ -27,7 +27,7 @@ MORE = {
     "spritz/model": 31,
     "spritz/node": 33,
     "spritz/notation": 28,
-    "spritz/presentation": 37,
+    "spritz/presentation": 38,
     "spritz/runtime": 29,
     "spritz/scheduling/plan": 27,
     "spritz/scheduling/view": 28,

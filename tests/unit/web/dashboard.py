@@ -66,9 +66,9 @@ def _row() -> list[Any]:
         "qos": "normal", "partition": "main", "state": "PENDING", "reason": "Resources", "reason_detail": "",
         "priority": 1, "submitted_at": NOW - 60, "eligible_at": NOW - 60, "started_at": 0.0, "ends_at": 0.0,
         "ended_at": 0.0, "exit_status": 0, "restart_count": 0, "completing": [], "nodes_min": 1, "tasks": 1,
+        "gpus_per_node": [], "cpu_count": 1, "gpu_count": 0,
     }  # fmt: skip
-    lists = ("gpus", "gpus_per_node", "gpus_per_task", "gres_per_node")
-    return [values.get(name, [] if name in lists else None) for name in columns_of(Job).split(",")]
+    return [values.get(name) for name in columns_of(Job).split(",")]
 
 
 def frame(name: str, data: bytes, sequence: int = 1) -> bytes:

@@ -50,7 +50,7 @@ def test_capacity_says_what_is_free_where_jobs_may_start_and_when_the_next_come(
 def test_rows_are_read_in_the_order_in_which_they_are_asked_for() -> None:
     columns = columns_of(Job).split(",")
     row = {name: getattr(Job(id=7), field) for name, field in zip(columns, Job.__struct_fields__, strict=True)}
-    row.update(name="x", state="PENDING", gpus=[{"name": "gpu", "count": 2}])
+    row.update(name="x", state="PENDING", gpu_count=2)
     answer = msgspec.json.decode(msgspec.json.encode({"now": 1.0, "rows": [list(row.values())]}), type=Rows[Job])
     assert (answer.rows[0].name, answer.rows[0].is_pending, answer.rows[0].gpus) == ("x", True, 2)
 

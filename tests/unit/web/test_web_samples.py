@@ -86,7 +86,7 @@ def test_other_users_of_the_machine_do_not_read_the_usage_of_jobs(tmp_path: Path
 
 
 def test_figures_have_what_is_known_and_leave_out_the_rest() -> None:
-    job = Job(id=1, tasks=4)
+    job = Job(id=1, cpus=4)
     figures = {one["title"]: one for one in curves.of_job(job, [job_row(1, 1.0, 0.5), job_row(1, 2.0, 3.5)])}
     assert set(figures) == {"CPUs kept busy", "Memory, highest so far", "Disk"}
     assert figures["CPUs kept busy"]["data"] == [[1.0, 2.0], [0.5, 3.5], [4.0, 4.0]]

@@ -408,46 +408,6 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     reservation_events.ReservationDeleted: reservations.deleted,
 }
 
-#: Events that change no record: they are transient, or another event repeats what they say.
-NOT_RECORDED = frozenset(
-    {
-        "CrontabChanged",
-        "EndSignalSent",
-        "JobAccrued",
-        "JobConfigured",
-        "JobIdsSkipped",
-        "JobNodeGone",
-        "JobNodeReady",
-        "JobPrologsBegan",
-        "JobPreempted",  # JobEnded, JobSuspended or JobRequeued follows
-        "JobsPurged",
-        "KillRepeated",
-        "NodeKept",
-        "NodeUpdated",
-        "NodesCreated",  # NodeRegistered or NodeStateChanged follows
-        "NodesDeleted",
-        "NodesNotResumed",  # NodeStateChanged repeats it
-        "NodesPowered",
-        "NodesRebooting",
-        "PartitionCreated",
-        "PartitionDeleted",
-        "PartitionUpdated",
-        "PrioritiesReached",
-        "PolicyAmended",
-        "PolicyChanged",
-        "PowerPaced",
-        "PowerProgramBegan",
-        "ReservationBegan",  # the reservation's record says it
-        "TimeSliceEnded",
-        "TriggerSet",
-        "TriggersCleared",
-        "TriggersFired",
-        "TriggersPulled",
-        "UsageAdopted",
-        "UsageReset",
-    }
-)
-
 
 def recorded() -> frozenset[str]:
     """Names of the event types that change records."""

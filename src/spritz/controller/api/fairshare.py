@@ -10,9 +10,9 @@ from spritz.client.errors import ClientError
 from spritz.controller.api.private import own_associations
 from spritz.controller.needs import Clocked, Configured, Identifying, Reading
 from spritz.controller.writer.durable import Writing, durable
+from spritz.core.charges import seconds_ahead
 from spritz.core.rights import operates
 from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
-from spritz.model.ids import INFINITE
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.usage import RAW, WALL
 from spritz.model.rejection import Rejection
@@ -148,8 +148,7 @@ def _running(state: State, now: float) -> dict[int, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
-        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        left *= state.rules.usage_factor(job.spec.qos)
+        left = seconds_ahead(job, now) * charge.factor
         _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
     parents = state.rules.parents() if own_seconds else {}
     factors: dict[int, dict[str, float]] = {}

@@ -21,7 +21,7 @@ from spritz.controller.scheduler.estimates import Estimates
 from spritz.controller.scheduler.forecasts import EXPECTED, FIELDS
 from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss
-from spritz.core.decide.preempt import exempt_time
+from spritz.core.decide.preempt import preemptable_after
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Job
@@ -148,8 +148,10 @@ def exempt_times(state: State, jobs: list[Job]) -> tuple[int | None, tuple[tuple
     if preemption.type == "none":
         return None, ()
     several = {(job.partition, job.spec.qos): job for job in jobs}
-    times = ((partition, qos, exempt_time(state, job)) for (partition, qos), job in several.items())
-    return preemption.exempt_seconds, tuple(item for item in times if item[2] != preemption.exempt_seconds)
+    times = {where: preemptable_after(state, job) for where, job in several.items()}
+    # The reply names no job that is never preempted: with such jobs, it names all others.
+    usual = None if None in times.values() else preemption.exempt_seconds
+    return usual, tuple((*where, seconds) for where, seconds in times.items() if seconds not in (None, usual))
 
 
 def _refusal(code: str) -> SpritzError:

@@ -10,8 +10,8 @@ from spritz.controller.api.fairshare import counted_tres, in_order
 from spritz.controller.api.private import own_associations
 from spritz.controller.needs import Clocked, Configured, Identifying, Reading
 from spritz.controller.writer.durable import Writing, durable
+from spritz.core.charges import seconds_ahead
 from spritz.core.rights import operates
-from spritz.model.ids import INFINITE
 from spritz.model.limits.standing import AssocStanding, ListStandings, QosStanding, Standing, Standings, UserStanding
 from spritz.model.limits.usage import RAW, WALL
 from spritz.notation.tres import format as tres_text
@@ -114,8 +114,7 @@ def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:
             continue
-        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        left *= charge.factor
+        left = seconds_ahead(job, now) * charge.factor
         for key in charge.keys:
             sums = usage.setdefault(key, {})
             for name, count in charge.tres:

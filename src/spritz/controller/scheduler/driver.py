@@ -50,8 +50,8 @@ from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
 from spritz.model.commands.job import Done
 from spritz.model.events import cluster as cluster_events
+from spritz.model.events import concerning
 from spritz.model.events import job as job_events
-from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
 from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.forecast import full_cycle
@@ -97,36 +97,7 @@ MANY_STALE = 256
 SETTLE_PAUSE_SECONDS = 0.02
 
 #: Events after which another job may be able to start. `JobQueued` has rules of its own.
-_PASS_WANTED: frozenset[type[Event]] = frozenset(
-    {
-        job_events.JobUpdated,
-        job_events.JobReleased,
-        job_events.JobAccrued,
-        job_events.JobBecameEligible,
-        job_events.DependenciesChanged,
-        job_events.JobSuspended,
-        job_events.JobEnded,
-        job_events.JobNodeGone,
-        job_events.JobRequeued,
-        cluster_events.ClusterConfigured,
-        cluster_events.NodeRegistered,
-        cluster_events.NodeStateChanged,
-        cluster_events.NodeUpdated,
-        cluster_events.NodesCreated,
-        cluster_events.NodesDeleted,
-        cluster_events.PartitionCreated,
-        cluster_events.PartitionUpdated,
-        cluster_events.PartitionDeleted,
-        cluster_events.PolicyChanged,
-        cluster_events.PolicyAmended,
-        cluster_events.UsageReset,
-        cluster_events.UsageAdopted,
-        reservation_events.ReservationCreated,
-        reservation_events.ReservationUpdated,
-        reservation_events.ReservationBegan,
-        reservation_events.ReservationDeleted,
-    }
-)
+_PASS_WANTED = concerning("pass")
 
 #: Events that may change guarantees.
 _GUARANTEES_IN = (cluster_events.PolicyChanged, cluster_events.PolicyAmended, cluster_events.ClusterConfigured)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.limits.bounds import MinuteLimits
+from spritz.model.limits.flags import DENY_ON_LIMIT
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
@@ -53,8 +54,18 @@ class Committed:
         """A fork for trials. Its origin must not change in the meantime."""
         return Committed(self)
 
-    def add(self, keys: Iterable[LedgerKey], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
-        """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it."""
+    def add(
+        self,
+        keys: Iterable[LedgerKey],
+        tres: Tres,
+        ends_at: float,
+        factor: float,
+        sign: int = 1,
+        left: float | None = None,
+    ) -> None:
+        """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it. `left`: the seconds that a
+        suspended job keeps for later.
+        """
         for key in keys:
             key_sums = self.sums.get(key)
             if key_sums is None:
@@ -63,8 +74,8 @@ class Committed:
             for name, count in tres:
                 rate = sign * round(count * factor * MICRO)
                 sums = key_sums.setdefault(name, [0, 0])
-                sums[0] += rate
-                sums[1] += rate * int(ends_at)
+                sums[0] += rate if left is None else 0
+                sums[1] += rate * int(ends_at if left is None else left)
                 if not (sums[0] or sums[1]):
                     del key_sums[name]
             if not key_sums and self._origin is None:
@@ -170,7 +181,7 @@ def spent(
     """The limit on minutes for which a QOS with DenyOnLimit refuses a submission: it is used up, or the job alone would
     need more than it allows.
     """
-    if not job_limits.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
+    if not job_limits.timed or not any(DENY_ON_LIMIT in qos_record.flags for qos_record in job_limits.qos):
         return None
     return first_of(
         (

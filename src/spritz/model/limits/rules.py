@@ -119,7 +119,7 @@ class Rules:
 
     def decay(self, priority: PriorityPolicy) -> Decay:
         """How usage decays under this priority policy; that of a QOS with NoDecay does not."""
-        lasting = frozenset(qos_record.name for qos_record in self.qos.values() if "NoDecay" in qos_record.flags)
+        lasting = frozenset(qos_record.name for qos_record in self.qos.values() if flags.NO_DECAY in qos_record.flags)
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 
     def usage_factor(self, qos: str) -> float:
@@ -235,7 +235,7 @@ class Rules:
             chain.append(self._of(above))
             above = self._accounts.get(above.parent) if above.parent else None
         first, second = self.qos.get(self.partition_qos.get(partition, "")), self.qos.get(qos)
-        if second is not None and "OverPartQOS" in second.flags:
+        if second is not None and flags.OVER_PART_QOS in second.flags:
             first, second = second, first
         kinds = tuple(dict.fromkeys(bound.name for bound in (first, second) if bound is not None))
         homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
@@ -273,7 +273,7 @@ class Rules:
             threshold=threshold,
             min_priority=next((value for value in least if value is not None), 0),
             usage_factor=job_qos.record.usage_factor if job_qos is not None else 1.0,
-            factor_safe=job_qos is not None and "UsageFactorSafe" in job_qos.flags,
+            factor_safe=job_qos is not None and flags.USAGE_FACTOR_SAFE in job_qos.flags,
             accrual=tuple(_accrual(job_qos, chain, user, account)) if self.accrues else (),
         )
 
@@ -286,7 +286,7 @@ class Rules:
 
     def _absolute(self, bounds: QosBounds, home: str) -> QosBounds:
         """Flag Relative: limits on TRES are percentages of what the cluster, or the partition whose QOS it is, has."""
-        if "Relative" not in bounds.flags:
+        if flags.RELATIVE not in bounds.flags:
             return bounds
         whole = self.totals.get(home) or self.totals.get("", {})
 
@@ -397,7 +397,7 @@ def _accrual(
 
 
 def _threshold(qos: QosBounds | None) -> float | None:
-    if qos is None or "EnforceUsageThreshold" not in qos.flags:
+    if qos is None or flags.ENFORCE_USAGE_THRESHOLD not in qos.flags:
         return None
     return qos.record.usage_threshold
 
@@ -406,7 +406,7 @@ def _totals(
     policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, int]]:
     """Empty unless a QOS has the flag Relative."""
-    if not any("Relative" in names_of(qos_record.flags) for qos_record in policy.qos):
+    if not any(flags.RELATIVE in names_of(qos_record.flags) for qos_record in policy.qos):
         return {}
     homes = {
         "": tuple(nodes),

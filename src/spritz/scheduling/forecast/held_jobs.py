@@ -98,7 +98,7 @@ class HeldJobs:
         self._lines: dict[tuple[Request, int], HeldGroup | None] = {}
         self._touched: dict[object, list[HeldGroup]] = {}
         self._entries: dict[tuple[int, int], HeldEntry] = {}
-        self._asked: dict[tuple[JobSpec, bool, bool, int], list[tuple[int, Request]]] = {}
+        self._asked: dict[tuple[JobSpec, tuple[bool, bool, bool, bool, int]], list[tuple[int, Request]]] = {}
         self._found = ExpectedStarts()
         self._conditions: Conditions | None = None
         self._starting = limits.starting
@@ -255,7 +255,8 @@ class HeldJobs:
                     record.licenses,
                     record.array_job_id,
                     ends_at,
-                    0.0 if record.suspended else factor_of(record.spec.qos),
+                    # Suspended jobs use nothing now, and the minutes that they have left stay theirs.
+                    0.0 if record.suspended or record.stopped else factor_of(record.spec.qos),
                 ),
             )
             for ends_at, number in self._snapshot.ends
@@ -308,7 +309,8 @@ class HeldJobs:
 
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
         """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
-        key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
+        own = record.any_switches, record.may_boot, record.expediting, record.claiming, record.het_job_id and record.id
+        key = replace(record.spec, **UNSEEN), own
         requests = self._asked.get(key)
         if requests is None:
             requests = self._asked[key] = [
