@@ -110,6 +110,49 @@ def test_a_deadline_that_a_tick_leaves_due_does_not_take_the_loop() -> None:
     run(story)
 
 
+def test_a_tick_that_fails_is_tried_again_after_a_pause() -> None:
+    """It was taken back, and its deadline is due still: at once it would fail at once, for ever."""
+
+    async def story(clock: SetClock) -> None:
+        ticks, logged = list[object](), list[str]()
+
+        def tick(command: object) -> None:
+            ticks.append(command)
+            raise KeyError("a fault of the core")
+
+        writer = SimpleNamespace(hooks=[], handle_own=tick)
+        machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
+        log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
+        timer = DeadlineTimer(
+            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
+        )
+        for _ in range(5):
+            timer.arm()
+            await turns()
+        assert (len(ticks), logged) == (1, ["tick.failed"])
+        timer.cancel()
+
+    run(story)
+
+
+def test_a_call_that_asks_for_a_moment_that_has_passed_is_not_repeated_in_its_turn() -> None:
+    async def story(clock: SetClock) -> None:
+        timers, calls = ClockTimers(clock), list[int]()
+
+        def again() -> None:
+            calls.append(len(calls))
+            assert len(calls) < 100, "in one turn"
+            timers.at(clock.now() - HOUR, again)
+
+        timers.at(clock.now() + HOUR, again)
+        clock.time += 2 * HOUR
+        timers.look_again()
+        assert calls == [0]
+        timers.cancel()
+
+    run(story)
+
+
 def test_the_kernels_word_that_the_clock_was_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(clock: SetClock) -> None:
         told = asyncio.Event()
