@@ -84,6 +84,7 @@ class Peers:
     async def shut_down(self) -> None:
         """Stop the standbys, so that none takes over during the shutdown; unreachable ones are skipped."""
 
+        # All at once, and before this controller gives its lease up: a standby that was asked after that would lead.
         async def stop(index: int) -> None:
             try:
                 await self._ask(index, Shutdown(), Done)
