@@ -242,7 +242,7 @@ FAULTS = (
         file=_ENDING,
         old="""\
     if hold is Hold.NONE:
-        hold = job.hold  # set while it ran
+        hold = job.hold  # set while it ran: `scontrol hold` of a running job is for its next life
 """,
         new="",
         why="A hold that was acknowledged while the job ran is lost when it is requeued, and the job starts.",
