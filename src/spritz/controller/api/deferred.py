@@ -204,8 +204,8 @@ class DeferredRequests:
         names = job.allocation.names if job.allocation is not None else ()
         addresses = tuple(state.nodes[name].address if name in state.nodes else name for name in names)
         if call.abandoned:
-            # It left between the event of the start and its commit: its request is in no queue any more, and it holds
-            # nothing yet. Neither `_allocation_abandoned` nor `_holder_left` sees that job.
+            # It asked when the job had started and left before that was durable: it was in no queue, and holds nothing
+            # yet. Neither `_allocation_abandoned` nor `_holder_left` sees that.
             if job.spec.interactive and (job.state.active or _runs_elsewhere(job)):
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
@@ -220,7 +220,7 @@ class DeferredRequests:
 
     async def _give_up(self, job_id: int, call: Call, seconds: float) -> None:
         await self._context.clock.sleep(seconds)
-        # Out of the queue first: `_look` would answer it again, and its abandonment now cancels nothing.
+        # Out of the queue first: `_look` would answer it again.
         _remove(self._allocations, job_id, call)
         self._grant(job_id, call)
         job = self._context.machine.state.jobs.get(job_id)

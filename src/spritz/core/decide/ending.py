@@ -5,9 +5,9 @@ decisions call these two, so that dependents, steps, triggers and accounting see
 one of these has failed for that job.)
 
 A *life* of a job is one run of it: (job id, restart count). An ended life is COMPLETING as long as a node of it has not
-said that nothing is left. A requeued job is two lives at once: the record describes the next one, which may be PENDING
-or even hold other nodes, while `completing` and `completing_life` are about the last one. Whatever comes from a node
-names its life, and counts for no other:
+said that nothing is left. A requeued job is two lives at once: the record describes the next one, which is PENDING
+until then, while `completing` and `completing_life` are about the last one. Whatever comes from a node names its life,
+and counts for no other:
 
     report of a step, or JobGone, of an earlier life      changes nothing of the present one
     order to end                                          names the life that ends: the nodes do not have the next one
@@ -176,8 +176,8 @@ def _end_one(
     if not requeued:
         for node in completing:
             context.add_effect(terminate(ended, node))
-    # Dependents see the end when the last node is clear, as in Slurm: `afterok` with the same node list would otherwise
-    # start beside what is left. Of a job that queues again they see none.
+    # Dependents are looked at when the last node is clear: `afterok` with the same node list would otherwise start
+    # beside what is left, as Slurm does not. Those of a job that queues again are not: it has not ended.
     if not completing and not ended.flags & COMPLETING and not requeued:
         job_is_over(context, ended)
 
@@ -223,7 +223,7 @@ def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = Fal
     close_steps(context, job.id, job.completing_life, node, node_failure_text(node) if lost else "")
     resume_on(context, (node,))
     after = context.state.jobs[job.id]
-    # A requeued job is PENDING by now, or runs: its end is yet to come.
+    # A requeued job is PENDING by now: its end is yet to come.
     if not after.flags & COMPLETING and after.state.ended:
         job_is_over(context, after)
     context.subject = before
@@ -237,8 +237,8 @@ def node_failure_text(node: str) -> str:
 def close_steps(context: DecisionContext, job_id: int, life: int, node: str, error: str = "") -> None:
     """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
-        # By life: a requeued job may have started again elsewhere while an old node is still being cleared, and its new
-        # steps must not be closed by the old node.
+        # By life too, though no two lives of a job have steps at once (`start_refusal`): what a node has said, or
+        # missed, is about one life.
         if step.restart_count != life or node not in step.running_nodes:
             continue
         if len(step.running_nodes) > 1:
@@ -307,8 +307,7 @@ def requeue_job(
     """
     before = context.subject
     for member in (job, *het.others(context.state, job)):
-        # It waits already: requeued by an earlier component of this very decision, as when a rack is lost on which the
-        # job has several. Once more, it would count a life that never was.
+        # One that waits already has no life to end.
         if member.state is JobState.PENDING:
             continue
         context.subject = member.id
