@@ -243,10 +243,11 @@ def _settle(
         if job.flags & COMPLETING:
             if lost:
                 node_gone(context, job, name, lost=True)
-        elif (
-            lost
-            or (job.id, job.restart_count) in others
-            or (rebooted and (job.id, job.restart_count, STEP_BATCH) not in alive)
+        elif (job.id, job.restart_count) in others or (
+            # A node that booted has no supervisor left: what it names is a result in its spool, which it is about to
+            # report. Failed now, a job whose script has succeeded would run a second time. If no report comes, the node
+            # is lost again, and the job fails by that.
+            (lost or rebooted) and (job.id, job.restart_count, STEP_BATCH) not in alive
         ):
             fail_job_on_node(context, job, name)
         else:
