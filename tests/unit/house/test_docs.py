@@ -62,10 +62,10 @@ def test_the_test_functions_that_pages_name_exist() -> None:
         for name in sorted(names - set(re.findall(r"^(?:async )?def (\w+)", (_ROOT / path).read_text("utf-8"), re.M)))
     ]
     assert missing == []
-    page = (_ROOT / "docs/explanation/duties-of-the-shell.md").read_text("utf-8")
-    duties = re.split(r"^(\d+)\. ", page, flags=re.M)[1:]
+    text = (_ROOT / "docs/explanation/duties-of-the-shell.md").read_text("utf-8")
+    duties = re.split(r"^(\d+)\. ", text, flags=re.M)[1:]
     assert [int(number) for number in duties[::2]] == list(range(1, len(duties[::2]) + 1))
-    assert [number for number, text in zip(duties[::2], duties[1::2], strict=True) if "::test_" not in text] == []
+    assert [number for number, duty in zip(duties[::2], duties[1::2], strict=True) if "::test_" not in duty] == []
 
 
 def test_a_package_without_unit_tests_of_its_own_is_named_with_those_that_it_has() -> None:
