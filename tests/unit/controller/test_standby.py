@@ -6,12 +6,12 @@ import pytest
 
 from spritz.controller.journal.contract import Group
 from spritz.controller.journal.copy import JournalCopy
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.postgresql import GONE_SECONDS, Lease
 from spritz.controller.journal.recovery import recover
 from spritz.controller.lead.standby import ORDER_SECONDS, Watch
 from spritz.model.events.codec import encode_events
 from spritz_testing.builders import World
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 SECONDS = 6.0
 
