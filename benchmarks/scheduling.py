@@ -21,11 +21,10 @@ from spritz.controller.journal.recovery import GC_THRESHOLDS
 from spritz.controller.scheduler.driver import QUICK_PLACEMENTS
 from spritz.controller.scheduler.pacing import QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
-from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
-from spritz.model.events.job import JobEnded, JobQueued, JobsNoted, JobStarted
+from spritz.model.events import Changes
 from spritz.model.job.record import Dependency, Job, JobSpec
 from spritz.model.node.partition import Partition
-from spritz.model.node.record import NodeConfig
+from spritz.model.node.record import Node, NodeConfig
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reasons import Reason
@@ -51,22 +50,33 @@ class Bench:
         self.now = 1e9
         self.next_id = 1
         self.running: list[int] = []
-        self.projection.apply(ClusterConfigured(at=self.now, settings=SETTINGS, nodes=configs, partitions=(home,)))
-        for config in configs:
-            self.projection.apply(NodeStateChanged(at=self.now, name=config.name, state=NodeState.IDLE))
+        self.configure(SETTINGS, configs, (home,))
+
+    def configure(
+        self, settings: ClusterSettings, configs: tuple[NodeConfig, ...], partitions: tuple[Partition, ...]
+    ) -> None:
+        """Begin with these nodes, idle."""
+        nodes = [Node(config=config, state=NodeState.IDLE, features_active=config.features) for config in configs]
+        self.projection.reset((), nodes, partitions, settings)
+
+    def put(self, *jobs: Job) -> None:
+        """These records of jobs take the place of former ones."""
+        records = self.projection.records
+        before = [records[job.id].job if job.id in records else None for job in jobs]
+        self.projection.follow(Changes(jobs=tuple(zip(before, jobs, strict=True))))
 
     def submit(self, spec: JobSpec) -> None:
         """Queue a job."""
         job = Job(id=self.next_id, spec=spec, priority=1, submitted_at=self.now, eligible_at=self.now)
         self.next_id += 1
-        self.projection.apply(JobQueued(at=self.now, job=job))
+        self.put(job)
 
     def submit_later(self, spec: JobSpec, target: Dependency) -> None:
         """A job that waits for another."""
         reason, number = Reason.DEPENDENCY, self.next_id
         self.next_id += 1
         job = Job(id=number, spec=spec, priority=1, submitted_at=self.now, reason=reason, dependencies=(target,))
-        self.projection.apply(JobQueued(at=self.now, job=job))
+        self.put(job)
 
     def submit_whole(self, specs: list[JobSpec]) -> None:
         """Queue a heterogeneous job of these components."""
@@ -82,7 +92,7 @@ class Bench:
                 het_offset=offset,
                 het_size=size,
             )
-            self.projection.apply(JobQueued(at=self.now, job=job))
+            self.put(job)
         self.next_id += size
 
     def cycle(self, budget: int | None = None) -> Plan:
@@ -114,25 +124,40 @@ class Bench:
 
     def apply(self, plan: Plan) -> None:
         """What the core would make of it."""
+        changed = []
         for start in plan.starts:
             self.running.append(start.job_id)
-            minutes = self.projection.records[start.job_id].spec.time_limit_minutes or 1
-            self.projection.apply(
-                JobStarted(
-                    at=self.now,
-                    job_id=start.job_id,
+            job = self.projection.records[start.job_id].job
+            minutes = job.spec.time_limit_minutes or 1
+            changed.append(
+                replace(
+                    job,
+                    state=JobState.RUNNING,
+                    reason=Reason.NONE,
+                    partition=start.allocation.partition,
                     allocation=start.allocation,
                     time_limit_minutes=minutes,
+                    started_at=self.now,
                     ends_at=self.now + minutes * 60,
                 )
             )
-        if plan.notes:
-            self.projection.apply(JobsNoted(at=self.now, notes=plan.notes))
+        for note in plan.notes:
+            changed.append(
+                replace(
+                    self.projection.records[note.job_id].job,
+                    reason=note.reason,
+                    reason_detail=note.detail,
+                    expected_start_at=note.expected_start_at,
+                    expected_nodes=note.expected_nodes,
+                )
+            )
+        self.put(*changed)
 
     def end(self, job_id: int) -> None:
         """A running job ends."""
         self.now += 1
-        self.projection.apply(JobEnded(at=self.now, job_id=job_id, state=JobState.COMPLETED))
+        job = self.projection.records[job_id].job
+        self.put(replace(job, state=JobState.COMPLETED, ended_at=self.now, ends_at=self.now))
 
 
 def timed(work: Callable[[], Plan]) -> tuple[float, Plan]:
@@ -274,9 +299,7 @@ def preemption(nodes: int) -> None:
         Partition(name="high", nodes=names[: nodes // 2], priority_tier=10),
     )
     configs = tuple(node.config for node in bench.projection.nodes.values())
-    bench.projection.apply(ClusterConfigured(at=bench.now, settings=settings, nodes=configs, partitions=homes))
-    for name in names:
-        bench.projection.apply(NodeStateChanged(at=bench.now, name=name, state=NodeState.IDLE))
+    bench.configure(settings, configs, homes)
 
     def submit(home: str, count: int, gpus: int, minutes: int) -> None:
         bench.submit(

@@ -15,12 +15,10 @@ import time
 from msgspec.structs import replace
 
 from benchmarks.scheduling import SETTINGS, Bench
-from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
-from spritz.model.states import NodeState
 from spritz.model.topology import Switch, Topology
 from spritz.scheduling.view.projection import Projection
 
@@ -59,9 +57,7 @@ class Racks(Bench):
         self.projection = Projection()
         self.now, self.next_id, self.running = 1e9, 1, []
         settings = replace(SETTINGS, topologies=topologies)
-        self.projection.apply(ClusterConfigured(at=self.now, settings=settings, nodes=configs, partitions=(home,)))
-        for config in configs:
-            self.projection.apply(NodeStateChanged(at=self.now, name=config.name, state=NodeState.IDLE))
+        self.configure(settings, configs, (home,))
 
     def rack(self, node: str) -> int:
         """The number of its rack."""

@@ -582,8 +582,7 @@ class Life:
     def rebuild_projection(self) -> None:
         """The scheduler's projection follows from the records alone."""
         state, projection = self.machine.state, self.site.projection
-        projection.follow_minutes(state.minutes)
-        projection.run_times = state.run_times
+        self.site.minutes = state.minutes
         projection.reset(
             state.jobs.values(),
             state.nodes.values(),

@@ -35,7 +35,7 @@ from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.decisions import Cycle
 from spritz.scheduling.plan.verdicts import partition_verdict
 from spritz.scheduling.view.capacity import open_to, shared_out
-from spritz.scheduling.view.events.waiting_jobs import requests_of
+from spritz.scheduling.view.changes.waiting_jobs import requests_of
 from spritz.scheduling.view.nodes import NodeRow
 from spritz.scheduling.view.records import JobRecord
 from spritz.scheduling.view.request import Request

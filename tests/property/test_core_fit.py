@@ -118,8 +118,7 @@ def test_nothing_that_the_scheduler_could_start_is_refused(data: st.DataObject, 
     events: list[Event] = [ClusterConfigured(at=1.0, settings=SETTINGS, nodes=configs, partitions=(partition,))]
     events += [NodeStateChanged(at=1.0, name=config.name, state=NodeState.IDLE) for config in configs]
     for event in [*events, JobQueued(at=1.0, job=job)]:
-        machine.apply(event)
-        projection.apply(event)
+        projection.follow(machine.apply(event))
     plan = cycle.run(projection.snapshot(2.0)).plan
     if not plan.starts:
         return  # most random requests fit nowhere; assuming them away would be most of the examples

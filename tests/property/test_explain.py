@@ -16,13 +16,12 @@ from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.explain.nodes import able, least_portion
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.events import job_records
 
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def view_of(site: Site) -> PlanView:
-    snapshot = site.projection.snapshot(site.now)
+    snapshot = site.projection.snapshot(site.now, site.history)
     return PlanView(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
 
 
@@ -85,7 +84,7 @@ def test_a_job_with_no_job_ahead_starts_once_its_named_blockers_have_ended(
     site.cycle()
     for job in list(site.jobs.values()):
         if job.state is JobState.PENDING:
-            job_records.forget(site.projection, job.id)
+            site.projection.forget_job(job.id)
             del site.machine.state.jobs[job.id]
             site.machine.state.pending.pop(job.id, None)
     waiting = site.submit(spec(**wanted))

@@ -26,7 +26,7 @@ from spritz.core.decision import DecisionContext, Fault
 from spritz.core.machine import Machine, Outcome
 from spritz.core.undo import Undo
 from spritz.model.cluster import Caller
-from spritz.model.events import Event
+from spritz.model.events import Changes, Event
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
 from spritz_testing.memory_journal import MemoryJournal, MemoryStore
@@ -95,13 +95,14 @@ class FaultyLife(Life):
             on_effects=lambda effects: None,
             on_broken=broken,
         )
-        writer.listeners.add("life", self._listen, Loss.STOP)
+        writer.listeners.add("life", self._listen, Loss.STOP, follow=self._follow)
         return writer
+
+    def _follow(self, changes: Changes) -> None:
+        self.site.projection.follow(changes)
 
     def _listen(self, events: Sequence[Event]) -> None:
         self.heard += events
-        for event in events:
-            self.site.projection.apply(event)
 
     def _recording(self) -> Callable[[DecisionContext, Event], None]:
         plain, faults, counts = DecisionContext.record, self.faults, self.counts

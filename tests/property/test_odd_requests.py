@@ -145,8 +145,7 @@ def send(site: Site, command: Struct | None, random: Random) -> None:
     """Decide, and have the projection follow."""
     if command is not None:
         outcome = site.machine.handle(command, site.now, random.choice((ALICE, ROOT)))
-        for event in outcome.events:
-            site.projection.apply(event)
+        site.projection.follow(outcome.changes)
 
 
 def submit(site: Site, odd: Odd, random: Random) -> None:

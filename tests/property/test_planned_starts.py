@@ -250,8 +250,8 @@ class Schedule:
         outcome = site.machine.handle(ApplyPlan(plan=plan), site.now)
         assert isinstance(outcome.reply, Done)
         assert others or not outcome.reply.messages, outcome.reply.messages
+        site.projection.follow(outcome.changes)
         for event in outcome.events:
-            site.projection.apply(event)
             if isinstance(event, JobStarted):
                 self.began(event.job_id)
         planned = {start.job_id: start.allocation for start in plan.starts}

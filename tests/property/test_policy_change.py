@@ -20,7 +20,7 @@ from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation
-from spritz.scheduling.view.events.limits_policy import put_policy
+from spritz.scheduling.view.changes.limits_policy import put_policy
 from spritz.scheduling.view.priority_inputs import policy_inputs
 from spritz.scheduling.view.projection import Projection
 from spritz_testing.builders import World, capacity, expect
@@ -198,8 +198,7 @@ def test_state_and_projection_after_edits_are_those_of_the_whole_policy(first: P
         after = replace(policy, version=version)
         made.now += 10
         outcome = made.do(ChangePolicy(change=change_between(before, after)))
-        for event in outcome.events:
-            projection.apply(event)
+        projection.follow(outcome.changes)
         before = after
     made.check()
     fresh = loaded(made)
@@ -220,7 +219,6 @@ def made_by(user: str) -> Caller:
 def loaded(made: World) -> Projection:
     """The scheduler's view of a world, from its records."""
     state, projection = made.state, Projection()
-    projection.follow_minutes(state.minutes)
     projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
     put_policy(projection, state.rules.policy)
     return projection

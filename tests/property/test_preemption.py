@@ -119,8 +119,7 @@ def submit(here: Site, job: dict[str, Any]) -> int:
 
 def do(here: Site, command: Any) -> Any:
     outcome = here.machine.handle(command, here.now)
-    for event in outcome.events:
-        here.projection.apply(event)
+    here.projection.follow(outcome.changes)
     return outcome
 
 

@@ -148,8 +148,7 @@ def test_no_job_outside_of_a_reservation_runs_inside_it(data: st.DataObject) -> 
 
 
 def send(site: Site, command: Struct) -> None:
-    for event in site.machine.handle(command, site.now).events:
-        site.projection.apply(event)
+    site.projection.follow(site.machine.handle(command, site.now).changes)
 
 
 def pass_time(site: Site, seconds: float) -> None:

@@ -21,7 +21,7 @@ from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.projection import Projection
+from spritz_testing.projections import portrait, rebuilt
 
 SPEED = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -276,34 +276,10 @@ def test_nothing_is_given_twice_and_every_job_gets_exactly_what_it_asked_for(
 
 @SPEED
 @given(sites(), moves)
-def test_the_projection_of_events_equals_the_projection_of_records(site: Site, script: list[tuple[str, Any]]) -> None:
+def test_the_projection_of_changes_equals_the_projection_of_records(site: Site, script: list[tuple[str, Any]]) -> None:
     for move in script:
         play(site, move)
-    state = site.machine.state
-    fresh = Projection()
-    fresh.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
-    assert portrait(fresh) == portrait(site.projection)
-
-
-def portrait(projection: Projection) -> dict[str, Any]:
-    """Everything a cycle could see, in a comparable form."""
-    projection.settle(0.0)
-    occupants = projection.snapshot(0.0).occupants
-    occupants.settle(projection.records)
-    return {
-        "occupants": {kind: held.tolist() for kind, held in occupants.held.items()},
-        "parts": occupants.counts,
-        "leaving": occupants.leaving(),
-        "rows": [row.key() for row in projection.table.rows],
-        "columns": [column.tolist() for _kind, column in sorted(projection.table.gres.items())]
-        + [projection.table.cpus.tolist(), projection.table.memory.tolist(), projection.table.up.tolist()],
-        "queue": sorted(
-            (key, request.partition) for request, shape in projection.queue.shapes.items() for key in shape.keys
-        ),
-        "ends": projection.ends,
-        "running": projection.array_running,
-        "licenses": projection.licenses.taken,
-    }
+    assert portrait(rebuilt(site.machine.state), site.now) == portrait(site.projection, site.now)
 
 
 @SPEED

@@ -1,10 +1,10 @@
 """The pure core: the cluster as a state machine. No clock, no randomness, no I/O, no numpy.
 
-`machine`        the only entry: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`, and `trial`,
-                 which does the same and takes it back
+`machine`        the only entry: `Machine.handle(command, now, caller) -> Outcome(reply, events, changes, effects)`, and
+                 `trial`, which does the same and takes it back
 `decision`       the context of one decision: what it reads, where its events and effects go
 `state`          dicts of frozen records and their indexes; `image`: the same as bytes; `undo`: how a decision is taken
-                 back; `memory`: what decisions may change
+                 back; `memory`: what decisions may change; `changes`: records before and after a command, for listeners
 `decide/`        command -> events and effects, or a refusal; one file per idea
 `apply/`         event -> state; never refuses, never reads a clock
 `effects`        work for the outside world, by ids only; `pending` derives effects again after a restart
@@ -19,6 +19,6 @@
 `invariants`     what must always hold of the state
 
 To test: `spritz_testing.builders.World`; conversations in `tests/transcripts/core` (`pytest --bless`). To add a
-command: a function in `decide/`, its line in `DECISIONS`. To add an event: `model/events/`, `apply/`, and the
-scheduler's `view.events.handlers` if it matters there; a test holds all three tables complete.
+command: a function in `decide/`, its line in `DECISIONS`. To add an event: `model/events/` and `apply/`; a test holds
+both tables complete.
 """

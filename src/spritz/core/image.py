@@ -121,6 +121,7 @@ def decoded(data: bytes) -> State:
     state.at = image.at
     refresh_minutes(state)
     state.undo.forget()
+    state.replaced.clear()
     return state
 
 

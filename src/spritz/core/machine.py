@@ -27,7 +27,7 @@ from spritz.core.reservations import next_due
 from spritz.core.state import State
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.job import Done
-from spritz.model.events import Event
+from spritz.model.events import NO_CHANGES, Changes, Event
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ STORY_EVENTS_MAX = 20
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The result of a command. A Rejection comes without events and effects."""
+    """The result of a command. A Rejection comes without events and effects. `changes`: of the events, on records."""
 
     reply: Struct
     events: tuple[Event, ...] = ()
+    changes: Changes = NO_CHANGES
     effects: tuple[Effect, ...] = ()
 
     @property
@@ -99,10 +100,12 @@ class Machine:
         with self.trial(command, now, caller) as outcome:
             return outcome
 
-    def apply(self, event: Event) -> None:
-        """Change the state by one journaled event, as in replay."""
-        apply_event(self.state, event)
-        self.state.undo.forget()
+    def apply(self, event: Event) -> Changes:
+        """Change the state by one journaled event, as in replay. Returns what it has changed."""
+        state = self.state
+        apply_event(state, event)
+        state.undo.forget()
+        return state.replaced.take(state)
 
     def next_deadline(self) -> float | None:
         """When to send `Tick` at the latest (seconds since the epoch); None if nothing falls due before another
@@ -167,7 +170,9 @@ def _decide(context: DecisionContext, command: Struct) -> Outcome:
             record = context.state.jobs.get(subject) if isinstance(subject, int) else None
             raise Fault(subject, (*([record] if record is not None else []), *events[-STORY_EVENTS_MAX:])) from error
         raise
-    return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
+    events, effects = tuple(context.events), tuple(context.effects)
+    changes = context.state.replaced.take(context.state) if events else NO_CHANGES
+    return Outcome(reply=reply, events=events, changes=changes, effects=effects)
 
 
 def _follow(context: DecisionContext) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
+from spritz.core.changes import Replaced
 from spritz.core.charges import Charge, add_charge, charge_of, note_charge, same_charge
 from spritz.core.flags import COMPLETING
 from spritz.core.memory import Memory
@@ -108,6 +109,7 @@ class State:
         "partitions",
         "pending",
         "powered_count",
+        "replaced",
         "reservation_jobs",
         "reservations",
         "reserved",
@@ -130,6 +132,8 @@ class State:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.undo = Undo()
+        #: for listeners: what the present command has replaced
+        self.replaced = Replaced()
         self.memory = Memory()
         self.version = 0
         #: time of the last event
@@ -231,6 +235,7 @@ class State:
         for name, value in zip(State.__slots__, names, strict=True):
             setattr(self, name, value)
         self.undo.roll_back()
+        self.replaced.clear()
         # What was noted there may have been used up by what is undone: everything is looked at again.
         memory = self.memory
         memory.lacking, memory.accrual_freed = None, True
@@ -243,6 +248,7 @@ class State:
         job_id, undo = job.id, self.undo
         old = self.jobs.get(job_id)
         undo.put(self.jobs, job_id, job)
+        self.replaced.jobs.setdefault(job_id, old)
         if old is None:
             self.job_count += _weight(job)
             self._index_state(job)
@@ -276,6 +282,7 @@ class State:
         """Remove an ended job from the records and from every index."""
         undo, job = self.undo, self.jobs[job_id]
         undo.drop(self.jobs, job_id)
+        self.replaced.jobs.setdefault(job_id, job)
         undo.leave(self.federated, job_id)
         self.charge(job_id, None)
         self.job_count -= _weight(job)
@@ -496,6 +503,7 @@ class State:
         name = node.config.name
         old = self.nodes.get(name)
         self.undo.put(self.nodes, name, node)
+        self.replaced.nodes.setdefault(name, old)
         if old is None:
             self.undo.put(self.uses, name, NodeUse())
         if old is None or old.flags != node.flags or old.state is not node.state:
@@ -561,7 +569,9 @@ class State:
 
     def drop_node(self, name: str) -> None:
         """Remove a node that holds nothing."""
-        self._count_powered(self.undo.drop(self.nodes, name), None)
+        old = self.undo.drop(self.nodes, name)
+        self.replaced.nodes.setdefault(name, old)
+        self._count_powered(old, None)
         self.undo.drop(self.uses, name)
         self._set(self.node_deadlines, name, NEVER)
         self._nodes_changed()
@@ -576,13 +586,15 @@ class State:
             )
             if names:  # as `put_partitions` has it, which a restart uses
                 self.undo.put(self.node_partitions, node.name, names)
-        self.partitions = partitions
+        self.partitions, self.replaced.layout = partitions, True
         for node in nodes:
             self.put_node(node)
 
     def put_partitions(self, partitions: dict[str, Partition]) -> None:
-        """Replace all partitions; their order is that of listings."""
-        self.partitions = partitions
+        """Replace all partitions; their order is that of listings. With them, other settings may hold from now on, and
+        there may be other nodes.
+        """
+        self.partitions, self.replaced.layout = partitions, True
         self._nodes_changed()
         members: dict[str, list[str]] = {}
         for partition in partitions.values():
@@ -597,6 +609,7 @@ class State:
         """Add or replace a reservation, and the index of reserved nodes."""
         old = self.reservations.get(reservation.name)
         self.undo.put(self.reservations, reservation.name, reservation)
+        self.replaced.reservations.setdefault(reservation.name, old)
         if old is None or old.nodes != reservation.nodes:
             self._index_reserved(old, reservation)
         self._refresh_reserved((*(old.nodes if old is not None else ()), *reservation.nodes))
@@ -604,6 +617,7 @@ class State:
     def drop_reservation(self, name: str) -> None:
         """Remove a reservation, if it exists."""
         old = self.undo.drop(self.reservations, name)
+        self.replaced.reservations.setdefault(name, old)
         self._index_reserved(old, None)
         self._refresh_reserved(old.nodes if old is not None else ())
 

@@ -4,7 +4,7 @@ Six packages; each imports only those to its right (`.importlinter`):
 
     explain > forecast > plan > placement > view > kernels
 
-- `view`: what a cycle reads. `projection` follows the events (`view.events`: what each of them changes), `snapshot` is
+- `view`: what a cycle reads. `projection` follows changed records (`view.changes`: what each changes), `snapshot` is
   the state at one moment, `profile` the free resources of every node over time.
 - `placement`: where one request fits on a table of nodes (`place`), and when it will (`earliest`).
 - `plan`: one cycle. `cycle` takes jobs in order of priority: limits, place, backfill, preempt.
@@ -17,12 +17,12 @@ A **request** is what a job asks of one partition, resolved. A **shape** is all 
 renews the planned starts; a **quick** one keeps them and has a budget.
 
     projection = Projection()
-    projection.apply(event)                      # every event, live and on replay
-    projection.reset(jobs, nodes, partitions, settings)   # instead, after an image was loaded
-    snapshot = projection.snapshot(now)          # a view: use it before the next apply, or pickle it
+    projection.reset(jobs, nodes, partitions, settings)   # from the records; then
+    projection.follow(outcome.changes)           # what every command has changed
+    snapshot = projection.snapshot(now, history) # a view: use it before the next `follow`, or pickle it
     plan, findings = cycle.run(snapshot, budget) # -> model.plan.Plan, for ApplyPlan; budget: placements to try
     plan, findings = full_cycle.run(snapshot)    # a full cycle, with expected starts
-    projection.remember(findings)                # before the next event: later cycles skip what cannot have changed
+    projection.remember(findings)                # before the next `follow`: later cycles skip what cannot have changed
     projection.adopt(plan)                       # once its starts are applied: takes over the planned starts
     projection.set_priority_inputs(inputs)       # what accounting knows: fair share, associations, QOS
     refusal = feasible.check_request(spec, snapshot)      # (ESLURM name, words) if it could never run, else None

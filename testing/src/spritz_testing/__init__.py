@@ -4,6 +4,7 @@
 `conversation`  conversations as text files, with `--bless`; `transcript`: with the core; `rendering` writes what came
 `memory_journal`  the controller's journal in memory
 `studies`     models of published scheduling studies: `spritz simulate` without `--config`
+`projections` what the scheduler's projection says, to compare one that followed with one built from the records
 `kubernetes`  a Kubernetes API, with which the operator can be tried: `python -m spritz_testing.kubernetes`
 `daemons`     the real daemons under faults on virtual time: `python -m spritz_testing.daemons`
 """

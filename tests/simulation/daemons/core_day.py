@@ -34,6 +34,7 @@ from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarte
 from spritz.model.resources import GresRequest, mask_ids, mask_of
 from spritz.model.states import JobState
 from spritz.scheduling.plan import cycle
+from spritz.scheduling.view import snapshot
 from spritz.scheduling.view.projection import Projection
 from spritz_testing.builders import ROOT, World, capacity, job_spec
 from spritz_testing.daemons.checks import Final, NodeShape, Rules, Violation, check
@@ -83,8 +84,6 @@ class CoreDay:
 
     def _project(self) -> None:
         state = self.world.state
-        self.projection.follow_minutes(state.minutes)
-        self.projection.run_times = state.run_times
         rows = (state.jobs.values(), state.nodes.values(), state.partitions.values())
         self.projection.reset(*rows, state.settings, state.reservations.values(), state.rules.policy)
 
@@ -99,17 +98,18 @@ class CoreDay:
         if deadline is not None and deadline <= self.world.now:
             self._do(Tick())
         self.world.now += 0.3
-        plan, findings = cycle.run(self.projection.snapshot(self.world.now))
+        history = snapshot.History(self.world.state.minutes, self.world.state.run_times)
+        plan, findings = cycle.run(self.projection.snapshot(self.world.now, history))
         self.projection.remember(findings)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
 
     def _do(self, command: Struct) -> Struct:
         outcome = self.world.do(command, ROOT)
+        self.projection.follow(outcome.changes)
         for event in outcome.events:
             self.places += 1
             self.ledger.apply(self.places, event)
-            self.projection.apply(event)
         for effect in outcome.effects:
             self._obey(effect)
         return outcome.reply

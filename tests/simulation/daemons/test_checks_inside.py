@@ -12,8 +12,10 @@ import pytest
 
 from spritz.controller.journal.contract import Group, Image
 from spritz.core.timers import Deadlines
+from spritz_testing import builders
 from spritz_testing.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
 from spritz_testing.daemons.world import EPOCH, Process, World
+from spritz_testing.projections import rebuilt
 
 
 class _Idle(Inside):
@@ -79,6 +81,16 @@ def test_a_stopped_controller_need_not_move(inside: Inside) -> None:
     assert inside.world.violations == []
     inside.world.run(300.0)
     assert [rule for rule, _, _ in inside.world.violations] == [DEADLINES_MOVE]
+
+
+def test_a_projection_that_has_missed_a_change_is_reported(inside: Inside) -> None:
+    site = builders.World()
+    site.submit()
+    inside.machine = site.machine
+    inside.context.forecasts = SimpleNamespace(projection=rebuilt(site.state))  # type: ignore[assignment]  # a part
+    assert inside.projection_breach() == ""
+    site.submit()
+    assert "records" in inside.projection_breach()
 
 
 @dataclass

@@ -171,9 +171,9 @@ FAULTS = (
 """,
         also=(
             Edit(
-                "scheduling/view/events/running_jobs.py",
-                "let_go(projection, record, set(record.names) - record.completing)",
-                "let_go(projection, record, record.names)",
+                "scheduling/view/changes/jobs.py",
+                "nodes = tuple([share for share in allocation.nodes if share.node in names])",
+                "nodes = ()",
             ),
         ),
         why="CPUs are given to the next job while processes of a cancelled one still take their KillWait to die.",

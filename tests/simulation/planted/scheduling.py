@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.planted.entry import Planted
 
-_EVENTS = "scheduling/view/events/planned_starts.py"
+_PLANNED_STARTS = "scheduling/view/changes/planned_starts.py"
 
 FAULTS = (
     Planted(
@@ -27,7 +27,7 @@ FAULTS = (
     Planted(
         name="one_start_uses_up_all_plans",
         rule=7,
-        file=_EVENTS,
+        file=_PLANNED_STARTS,
         old="        if spent is not None:\n            projection.ledger.drop(projection.profile, spent)\n",
         new="        for spent in projection.ledger.of(other_request):\n"
         "            projection.ledger.drop(projection.profile, spent)\n",
@@ -37,7 +37,7 @@ FAULTS = (
     Planted(
         name="one_plan_for_equal_jobs",
         rule=7,
-        file=_EVENTS,
+        file=_PLANNED_STARTS,
         old="        void = list(future_starts[count:])\n",
         new="        count = min(count, 1)\n        void = list(future_starts[count:])\n",
         why="When an equal job leaves the queue, only the first of the other planned starts stays; the others were"
@@ -55,26 +55,21 @@ FAULTS = (
     Planted(
         name="ends_rounded_down_to_minutes",
         rule=7,
-        file="scheduling/view/events/running_jobs.py",
-        old="record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)",
-        new="record.ends_at = _planned_end(record, ends_at // 60.0 * 60.0 or at + YEAR_SECONDS)",
+        file="scheduling/view/changes/jobs.py",
+        old="ends_at = job.ends_at or job.started_at + YEAR_SECONDS",
+        new="ends_at = job.ends_at // 60.0 * 60.0 or job.started_at + YEAR_SECONDS",
         why="A start is promised for a minute in which the running job, which lasts to its limit, still has its nodes.",
     ),
     Planted(
         name="freed_node_not_noted",
         rule=6,
-        file="scheduling/view/events/running_jobs.py",
+        file="scheduling/view/changes/jobs.py",
         old="""\
-    for name in sorted(gone):
-        index = projection.table.index_of.get(name)
-        if index is not None and projection.table.release(index, record.id):
+        if projection.table.release(index, record.id):
             projection.free(index)
 """,
         new="""\
-    for name in sorted(gone):
-        index = projection.table.index_of.get(name)
-        if index is not None:
-            projection.table.release(index, record.id)
+        projection.table.release(index, record.id)
 """,
         why="The end of a job does not tell the queue that a node has room: jobs that failed to fit are not tried"
         " again.",

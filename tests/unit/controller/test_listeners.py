@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from spritz.controller.writer.listeners import REBUILD_SECONDS, Listeners, Loss
-from spritz.model.events import Event
+from spritz.model.events import NO_CHANGES, Event
 from spritz.model.events.job import JobsPurged
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
@@ -53,7 +53,7 @@ class Bench:
         self.listeners = Listeners(self.clock, get_logger("test"), self.failures, on_stop=self.stopped.append)
 
     def tell(self, *job_ids: int) -> None:
-        self.listeners.inform([JobsPurged(at=1.0, job_ids=(job_id,)) for job_id in job_ids])
+        self.listeners.inform([JobsPurged(at=1.0, job_ids=(job_id,)) for job_id in job_ids], NO_CHANGES)
 
 
 def test_the_others_get_the_events_that_one_fails_for() -> None:

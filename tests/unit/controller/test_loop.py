@@ -19,7 +19,7 @@ from spritz.core.decision import Torn
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import Done
-from spritz.model.events import Event
+from spritz.model.events import NO_CHANGES, Event
 from spritz.model.events.job import JobsPurged
 from spritz.model.job.record import JobSpec
 from spritz.model.rejection import Rejection
@@ -40,6 +40,7 @@ class Outcome:
         self.reply = reply
         self.events = events
         self.effects = effects
+        self.changes = NO_CHANGES
 
 
 class Counter:

@@ -20,7 +20,6 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, SubmitJob
-from spritz.model.events import Event
 from spritz.model.events.codec import encode_events
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import JobSpec
@@ -74,12 +73,7 @@ def a_life(store: MemoryStore, *, image_after: int | None = None) -> Machine:
             on_broken=lambda error: pytest.fail(repr(error)),
         )
         projection = Projection()
-
-        def follow(events: Sequence[Event]) -> None:
-            for event in events:
-                projection.apply(event)
-
-        writer.listeners.add("projection", follow, Loss.STOP)
+        writer.listeners.add("projection", None, Loss.STOP, follow=projection.follow)
         commands: Sequence[Struct] = (
             configure(),
             register(),

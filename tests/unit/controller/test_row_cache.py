@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spritz.controller.api.row_cache import LISTINGS_MAX, CachedListings, RowCache
 from spritz.controller.api.rows import row_of
 from spritz.model.errors import SpritzError
-from spritz.model.events.job import JobsPurged
+from spritz.model.events import Changes
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.states import JobState
 
@@ -82,5 +82,5 @@ def test_rows_of_jobs_that_are_forgotten_are_kept_no_longer() -> None:
     before = [sys.getrefcount(job) for job in jobs]
     listings.of(FIELDS).encoded(jobs)
     assert [sys.getrefcount(job) for job in jobs] != before
-    listings.listen([JobsPurged(at=1.0, job_ids=tuple(job.id for job in jobs))])
+    listings.follow(Changes(jobs=tuple((job, None) for job in jobs)))
     assert [sys.getrefcount(job) for job in jobs] == before

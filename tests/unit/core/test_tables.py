@@ -65,7 +65,7 @@ def test_every_event_declares_whom_it_concerns() -> None:
     silent = [kind for kind, event in ALL_EVENTS.items() if "concerns" not in vars(event)]
     assert not silent, "say in `concerns` who must hear of it (model/events/base.py has the words)"
     words = {word for event in ALL_EVENTS.values() for word in event.concerns.split()}
-    assert words == {"accounting", "pass", "scheduler", "subscribers"}
+    assert words == {"accounting", "subscribers"}
 
 
 def test_what_is_no_command_is_a_programming_error() -> None:

@@ -20,7 +20,7 @@ MORE = {
     "spritz/cli/local": 29,
     "spritz/config": 27,
     "spritz/controller/api": 29,
-    "spritz/core": 32,
+    "spritz/core": 33,
     "spritz/core/decide": 50,
     "spritz/experiments": 47,
     "spritz/k8s": 37,

@@ -33,7 +33,7 @@ class Play(Site):
 
     def __init__(self, *arguments: Any, **fields: Any) -> None:
         super().__init__(*arguments, **fields)
-        self.projection.follow_minutes(self.machine.state.minutes)
+        self.minutes = self.machine.state.minutes
         self.began: dict[int, float] = {}
         #: these end badly
         self.fail: set[int] = set()
@@ -48,8 +48,8 @@ class Play(Site):
     def do(self, command: Struct) -> Struct:
         """A command to the core; nodes obey at once."""
         outcome = self.machine.handle(command, self.now)
+        self.projection.follow(outcome.changes)
         for event in outcome.events:
-            self.projection.apply(event)
             if isinstance(event, job_events.JobStarted):
                 job = self.jobs[event.job_id]
                 self.began.setdefault(job.array_job_id or job.id, self.now)

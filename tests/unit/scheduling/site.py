@@ -16,6 +16,7 @@ from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobNodeGone, JobQueued, JobStarted
 from spritz.model.job.record import ArrayState, Job, JobSpec
+from spritz.model.limits.minutes import Minutes
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan
@@ -24,6 +25,7 @@ from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
+from spritz.scheduling.view.snapshot import History
 from tests.unit.scheduling.readonly import unchanged
 
 #: Jobs that say nothing about memory get so much per CPU, so that they can share nodes.
@@ -77,8 +79,7 @@ def spec(tasks: int | None = None, nodes: int | tuple[int, int] | None = None, *
 
 
 class Site:
-    """A cluster without daemons: the real core keeps the state and checks every start, the projection follows its
-    events.
+    """A cluster without daemons: the real core keeps the state and checks every start, the projection follows it.
 
     `now` is moved by hand.
     """
@@ -92,7 +93,8 @@ class Site:
         self.now = 1000.0
         self.machine = Machine(settings)
         self.projection = Projection()
-        self.projection.run_times = self.machine.state.run_times
+        #: usage alone counts for nothing here
+        self.minutes = Minutes()
         self.configs = tuple(nodes)
         self.partitions = tuple(partitions) or (partition("debug", self.configs, default=True),)
         self.settings = settings
@@ -103,20 +105,23 @@ class Site:
             self.set_node(config.name, NodeState.IDLE)
 
     @property
+    def history(self) -> History:
+        """What no record holds."""
+        return History(self.minutes, self.machine.state.run_times)
+
+    @property
     def jobs(self) -> dict[int, Job]:
         """All records."""
         return self.machine.state.jobs
 
     def apply(self, event: Event) -> None:
         """A fact, for core and projection."""
-        self.machine.apply(event)
-        self.projection.apply(event)
+        self.projection.follow(self.machine.apply(event))
 
     def send(self, command: Struct, caller: Caller = SYSTEM) -> Outcome:
         """A command, by default root's; the projection follows what the core records of it."""
         outcome = self.machine.handle(command, self.now, caller)
-        for event in outcome.events:
-            self.projection.apply(event)
+        self.projection.follow(outcome.changes)
         return outcome
 
     def ask(self, request: JobSpec) -> int:
@@ -174,7 +179,7 @@ class Site:
 
     def plan(self, budget: int | None = None) -> Plan:
         """A cycle's proposal; nothing is applied."""
-        snapshot = self.projection.snapshot(self.now)
+        snapshot = self.projection.snapshot(self.now, self.history)
         self.plans += 1
         # The check takes a while: the first cycles of each site have it, and fewer of the later ones.
         with unchanged(snapshot) if self.plans & (self.plans - 1) == 0 else nullcontext():
@@ -201,8 +206,8 @@ class Site:
         assert isinstance(outcome.reply, Done), outcome.reply
         assert outcome.reply.messages == (), f"the core dropped starts: {outcome.reply.messages}"
         started = {}
+        self.projection.follow(outcome.changes)
         for event in outcome.events:
-            self.projection.apply(event)
             if isinstance(event, JobStarted):
                 started[event.job_id] = event.allocation
         self.projection.adopt(plan)

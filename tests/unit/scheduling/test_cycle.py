@@ -7,13 +7,11 @@ from typing import Any
 
 from msgspec import structs
 
-from spritz.model.events import concerning
 from spritz.model.events.job import JobHeld, JobReleased, JobResumed, JobSuspended, JobUpdated
 from spritz.model.job.record import ArrayState, Hold, JobSpec, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeFlag, NodeState, PartitionState
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.events import handlers
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
@@ -24,11 +22,6 @@ def four_nodes() -> Site:
 def whole(count: int, minutes: int = 10, **fields: Any) -> JobSpec:
     """A number of nodes, none equal to another."""
     return spec(count, nodes=count, sharing=Sharing.EXCLUSIVE, time_limit_minutes=minutes, **fields)
-
-
-def test_just_the_events_that_say_so_are_followed() -> None:
-    assert set(handlers.HANDLERS) == concerning("scheduler"), "see `concerns` of model/events/base.py"
-    assert concerning("pass") <= concerning("scheduler"), "a pass sees what the view follows"
 
 
 def test_a_job_gets_all_its_nodes_or_waits() -> None:

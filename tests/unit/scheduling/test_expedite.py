@@ -26,8 +26,7 @@ def site() -> Site:
 
 def do(here: Site, command: Any) -> Any:
     outcome = here.machine.handle(command, here.now)
-    for event in outcome.events:
-        here.projection.apply(event)
+    here.projection.follow(outcome.changes)
     return outcome.reply
 
 

@@ -18,7 +18,6 @@ from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain, past
 from spritz.scheduling.explain.nodes import TESTS
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.events import job_records
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 from tests.unit.scheduling.test_preemption import high, low
 from tests.unit.scheduling.test_preemption import site as preemption_site
@@ -26,7 +25,7 @@ from tests.unit.scheduling.test_preemption import site as preemption_site
 
 def told(site: Site, job_id: int) -> Explanation:
     """The explanation by a full cycle."""
-    snapshot = site.projection.snapshot(site.now)
+    snapshot = site.projection.snapshot(site.now, site.history)
     view = PlanView(snapshot, full_cycle.run(snapshot, held=True), site.jobs, site.projection.nodes)
     return explain(view, site.jobs[job_id])
 
@@ -108,7 +107,7 @@ def test_a_drained_node_says_why_an_administrator_drained_it() -> None:
     site = gpu_site()
     for name in ("n1", "n2"):
         record = site.projection.nodes[name]
-        site.projection.put_node(structs.replace(record, state=NodeState.DOWN, reason="bad fan"))
+        site.projection.update_node(structs.replace(record, state=NodeState.DOWN, reason="bad fan"))
     site.submit(spec(nodes=2, gpus_per_node=4, time_limit_minutes=5))
     site.cycle()
     one = told(site, site.submit(spec(nodes=1, gpus_per_node=1)))
@@ -334,7 +333,7 @@ def test_a_held_job_is_told_when_it_would_start_if_it_were_released() -> None:
     job_id = site.submit(spec(1))
     job = structs.replace(site.jobs[job_id], hold=Hold.USER, priority=0, reason=Reason.HELD_USER)
     site.machine.state.jobs[job_id] = job
-    job_records.put(site.projection, job)
+    site.projection.put_job(job)
     one = told(site, job_id)
     assert one.summary == f"Held: `scontrol release {job_id}` lets it go on."
     assert one.expected is not None
@@ -359,7 +358,7 @@ def test_a_dependency_is_told_in_words(kind: str, text: str) -> None:
         site.jobs[job_id], dependencies=(Dependency(kind=kind, job_id=1),), eligible_at=0.0, reason=Reason.DEPENDENCY
     )
     site.machine.state.jobs[job_id] = job
-    job_records.put(site.projection, job)
+    site.projection.put_job(job)
     assert [item.text for item in told(site, job_id).limits if item.holds] == [text]
 
 

@@ -9,7 +9,6 @@ from spritz.model.limits.records import Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeState
 from spritz.scheduling.explain.alternatives import try_others
-from spritz.scheduling.view.events import job_records
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_explain import OTHERS, bill, billed_site, gpu_site, others, texts, told
 from tests.unit.scheduling.test_topology import site_of
@@ -28,7 +27,7 @@ def dependent(site: Site, request: JobSpec) -> int:
         site.jobs[job_id], dependencies=(Dependency(kind="singleton"),), eligible_at=0.0, reason=Reason.DEPENDENCY
     )
     site.machine.state.jobs[job_id] = job
-    job_records.put(site.projection, job)
+    site.projection.put_job(job)
     return job_id
 
 

@@ -22,7 +22,7 @@ def spent(site: Site, seconds: float, *, half_life: float = 0.0) -> None:
     usage.change([("q", "normal")], (("cpu", 1_000_000),), 1, site.now - seconds)
     usage.change([("q", "normal")], (("cpu", 1_000_000),), -1, site.now)
     usage.entries[("q", "normal")].amounts["cpu"] = seconds
-    site.projection.follow_minutes(Minutes(usage))
+    site.minutes = Minutes(usage)
 
 
 def test_minutes_that_are_used_up_hold_a_job_back_and_it_is_told_until_when() -> None:

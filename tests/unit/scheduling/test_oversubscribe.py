@@ -35,8 +35,7 @@ def site(oversubscribe: str, gang: bool = False, nodes: int = 1) -> Site:
 
 def do(here: Site, command: Any) -> Any:
     outcome = here.machine.handle(command, here.now)
-    for event in outcome.events:
-        here.projection.apply(event)
+    here.projection.follow(outcome.changes)
     return outcome.reply
 
 

@@ -110,7 +110,7 @@ def test_a_promise_stays_with_the_job_that_was_told_of_it() -> None:
     site, long, short = crowded(SLOWDOWN)
     site.cycle()
     begun = site.jobs[short].expected_start_at
-    run_times = site.projection.run_times
+    run_times = site.machine.state.run_times
     run_times.learn(likeness_of(site.jobs[long].spec), 1)
     run_times.learn(likeness_of(site.jobs[long].spec), 1)
     site.now += 1200

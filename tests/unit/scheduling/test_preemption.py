@@ -54,14 +54,12 @@ def run(here: Site) -> Plan:
     plan = here.plan()
     outcome = here.machine.handle(ApplyPlan(plan=plan), here.now)
     assert getattr(outcome.reply, "messages", ()) == (), outcome.reply
-    for event in outcome.events:
-        here.projection.apply(event)
+    here.projection.follow(outcome.changes)
     return plan
 
 
 def tick(here: Site) -> None:
-    for event in here.machine.handle(Tick(), here.now).events:
-        here.projection.apply(event)
+    here.projection.follow(here.machine.handle(Tick(), here.now).changes)
 
 
 def leave(here: Site) -> None:
@@ -320,8 +318,7 @@ def end(here: Site, job_id: int) -> None:
     commands: list[Any] = [CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))]
     commands += [JobGone(node=name, job_id=job_id, restart_count=0) for name in job.allocation.names]
     for command in commands:
-        for event in here.machine.handle(command, here.now).events:
-            here.projection.apply(event)
+        here.projection.follow(here.machine.handle(command, here.now).changes)
 
 
 def test_memory_and_gpus_stay_with_a_suspended_job() -> None:
@@ -369,8 +366,7 @@ def test_a_longer_time_limit_is_no_way_out_of_the_grace_time() -> None:
     changes: dict[str, object] = {"time_limit_minutes": 1000}
     outcome = here.machine.handle(UpdateJob(target=JobTarget(first), changes=changes), here.now)
     assert outcome.rejection is None
-    for event in outcome.events:
-        here.projection.apply(event)
+    here.projection.follow(outcome.changes)
     assert here.jobs[first].ends_at == here.now + 20
     here.now += 20
     tick(here)

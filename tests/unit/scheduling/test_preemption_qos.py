@@ -60,8 +60,7 @@ def submit(here: Site, qos: str, tasks: int = 4, *, priority: int = 1, **fields:
 
 
 def do(here: Site, command: Any) -> None:
-    for event in here.machine.handle(command, here.now).events:
-        here.projection.apply(event)
+    here.projection.follow(here.machine.handle(command, here.now).changes)
 
 
 def test_a_job_of_a_qos_preempts_those_of_the_qos_that_it_lists_and_no_others() -> None:

@@ -224,8 +224,7 @@ def test_with_incr_only_a_priority_outlives_the_controller() -> None:
     projection.set_priority_inputs(lower)
     marks = projection.marks(site.now)
     assert marks == ((job, "debug", 900.0),)
-    for event in site.machine.handle(KeepPriorities(marks=marks), site.now).events:
-        projection.apply(event)
+    projection.follow(site.machine.handle(KeepPriorities(marks=marks), site.now).changes)
     assert projection.marks(site.now) == (), "once is enough"
 
     again = Machine.from_image(site.machine.image())

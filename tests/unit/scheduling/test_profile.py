@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spritz.model.resources import GresAllocation, lowest_bits
 from spritz.scheduling import kernels
 from spritz.scheduling.view import profile as profile_module
-from spritz.scheduling.view.events.running_jobs import set_end
+from spritz.scheduling.view.changes.jobs import set_end
 from spritz.scheduling.view.node_timeline import FutureHold, Timeline, counts_ahead
 from spritz.scheduling.view.nodes import Holder
 from spritz.scheduling.view.profile import NEVER, Profile
@@ -141,7 +141,7 @@ def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None
         site.cycle()
         if turn % 2 and (running := [job.id for job in site.jobs.values() if job.allocation is not None]):
             site.projection.snapshot(site.now)
-            set_end(site.projection, site.projection.records[running[0]], site.now + 900.0, site.now)
+            set_end(site.projection, site.projection.records[running[0]], site.now + 900.0)
         profile = site.projection.profile
         found = []
         for compiled in (True, False):

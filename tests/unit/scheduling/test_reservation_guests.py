@@ -62,8 +62,7 @@ def test_guests_leave_when_jobs_of_the_reservation_come() -> None:
     # One is enough, and it is not the one outside.
     assert {victim.job_id for victim in wanted.victims} == {second}
     outcome = site.machine.handle(ApplyPlan(plan=plan), site.now)
-    for event in outcome.events:
-        site.projection.apply(event)
+    site.projection.follow(outcome.changes)
     site.projection.adopt(plan)
     signals = [effect for effect in outcome.effects if isinstance(effect, SignalOn)]
     assert {(effect.job_id, effect.signal) for effect in signals} == {(second, USR1)}
@@ -71,8 +70,7 @@ def test_guests_leave_when_jobs_of_the_reservation_come() -> None:
     site.now += 30
     assert not site.plan().preemptions, "it is leaving already"
     site.now += 30
-    for event in site.machine.handle(Tick(), site.now).events:
-        site.projection.apply(event)
+    site.projection.follow(site.machine.handle(Tick(), site.now).changes)
     assert site.jobs[second].state is JobState.PREEMPTED
     for name in site.jobs[second].completing:
         site.gone(second, name)

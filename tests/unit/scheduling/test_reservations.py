@@ -33,8 +33,7 @@ def reserve(site: Site, start: float = 0.0, seconds: float = 3600.0, **fields: A
 def do(site: Site, command: Any) -> None:
     outcome = site.machine.handle(command, site.now)
     assert outcome.rejection is None, outcome.rejection
-    for event in outcome.events:
-        site.projection.apply(event)
+    site.projection.follow(outcome.changes)
 
 
 def wait(site: Site, seconds: float) -> None:

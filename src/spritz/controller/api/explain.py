@@ -18,6 +18,7 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
 from spritz.controller.needs import Clocked, Identifying, Logged, Reading
+from spritz.controller.scheduler.forecasts import history_of
 from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates
 from spritz.model.commands.job import SubmitJob
@@ -113,7 +114,7 @@ def explanations(
     named (None: all).
     """
     state, projection = context.machine.state, context.forecasts.projection
-    snapshot = projection.snapshot(now)
+    snapshot = projection.snapshot(now, history_of(state))
     view = PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
     explanations = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
@@ -128,12 +129,13 @@ def _with_others(
 ) -> Explanation:
     if explanation.verdict not in ("waits", "never"):
         return explanation
+    history = history_of(context.machine.state)
     if not projection.records[job.id].waiting:
-        return structs.replace(explanation, once_free=once_free(projection, job, now))
+        return structs.replace(explanation, once_free=once_free(projection, job, now, history))
 
     def acceptable(spec: JobSpec) -> bool:
         command = SubmitJob(spec=structs.replace(spec, dependencies=()), script=b"#!", test_only=True)
         return context.machine.check(command, now, owner).rejection is None
 
-    alternatives, tried = try_others(projection, job, explanation, now, acceptable)
+    alternatives, tried = try_others(projection, job, explanation, now, acceptable, history)
     return structs.replace(explanation, alternatives=alternatives, tried=tried)

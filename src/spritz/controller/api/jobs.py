@@ -71,8 +71,8 @@ class JobQueries:
         self._estimates = Estimates(context)
 
     def follow(self) -> None:
-        """Register for events about jobs that are purged."""
-        self._context.writer.listeners.add("listings", self._kept.listen, Loss.REBUILD, self._kept.clear)
+        """Register for jobs that are purged."""
+        self._context.writer.listeners.add("listings", None, Loss.REBUILD, self._kept.clear, follow=self._kept.follow)
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Yields slices of the jobs that match: `JobRows` of the fields asked for, `Jobs` if none are named. Raises

@@ -16,12 +16,11 @@ from msgspec.msgpack import Encoder
 from msgspec.structs import replace
 
 from spritz.controller.api.rows import row_of
-from spritz.model.events.job import JobsPurged
 from spritz.model.job.record import Job
 from spritz.wire.non_utf8 import encodable
 
 if TYPE_CHECKING:
-    from spritz.model.events import Event
+    from spritz.model.events import Changes
 
 #: Kinds of listings (by requested fields) that are cached, and rows of each: some 300 bytes a row.
 LISTINGS_MAX = 4
@@ -72,12 +71,10 @@ class CachedListings:
             del self._listings[next(iter(self._listings))]
         return rows
 
-    def listen(self, events: Sequence[Event]) -> None:
+    def follow(self, changes: Changes) -> None:
         """Rows of purged jobs are dropped: they would keep the records in memory until the next listing."""
-        for event in events:
-            if isinstance(event, JobsPurged):
-                for rows in self._listings.values():
-                    rows.forget(event.job_ids)
+        for rows in self._listings.values():
+            rows.forget(before.id for before, job in changes.jobs if job is None and before is not None)
 
     def clear(self) -> None:
         """Drop all rows, after events were missed that may have changed them."""

@@ -9,7 +9,7 @@ Source: sbatch(1), srun(1) --test-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
@@ -17,8 +17,10 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.api.children import Children
 from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.scheduler.forecasts import history_of
 from spritz.controller.writer.durable import Writing
 from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
+from spritz.model.events import Changes
 from spritz.model.events.job import JobQueued
 from spritz.model.rejection import Rejection
 from spritz.notation import hostlist
@@ -27,14 +29,13 @@ from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.expected_start import start_of
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.events.limits_policy import put_policy
+from spritz.scheduling.view.changes.limits_policy import put_policy
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.events import Event
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.node.reservation import Reservation
 
@@ -106,7 +107,7 @@ def estimate(context: Trying, command: SubmitJob | SubmitHetJob, caller: Caller,
         if not queued:
             return Estimate()
         if any(job.dependencies for job in queued):
-            after_others = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
+            after_others = _after_others(state, context.forecasts.projection, outcome.changes, queued, now)
             if after_others.start is not None:
                 return after_others
         return _alone(state, queued, now)
@@ -121,8 +122,7 @@ def _alone(state: State, queued: Sequence[Job], now: float) -> Estimate:
     jobs = [*(job for job in present if not job.ends_at or job.ends_at > now), *whole]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
     put_policy(projection, state.rules.policy)
-    projection.follow_minutes(state.minutes)
-    snapshot = projection.snapshot(now)
+    snapshot = projection.snapshot(now, history_of(state))
     view = PlanView(
         snapshot, full_cycle.run(snapshot, held=True), {**state.jobs, **{job.id: job for job in whole}}, state.nodes
     )
@@ -130,13 +130,15 @@ def _alone(state: State, queued: Sequence[Job], now: float) -> Estimate:
 
 
 def _after_others(
-    state: State, projection: Projection, events: Iterable[Event], queued: Sequence[Job], now: float
+    state: State, projection: Projection, changes: Changes, queued: Sequence[Job], now: float
 ) -> Estimate:
-    """For a job that depends on others, which may wait too: planned among all jobs. Changes the projection."""
-    for event in events:
-        projection.apply(event)
-    snapshot = projection.snapshot(now)
-    return _read(PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes), queued, now)
+    """For a job that depends on others, which may wait too: planned among all jobs."""
+    projection.follow(changes)
+    try:
+        snapshot = projection.snapshot(now, history_of(state))
+        return _read(PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes), queued, now)
+    finally:
+        projection.follow(Changes(jobs=tuple((after, before) for before, after in changes.jobs)))
 
 
 def _read(view: PlanView, whole: Sequence[Job], now: float) -> Estimate:

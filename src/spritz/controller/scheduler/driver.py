@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from spritz.controller.forked import Child, ForkRefused
 from spritz.controller.needs import Clocked, Counted, Logged, Reading
-from spritz.controller.scheduler.forecasts import Forecasts
+from spritz.controller.scheduler.forecasts import Forecasts, history_of
 from spritz.controller.scheduler.pacing import (
     NEVER,
     QUICK_SECONDS,
@@ -43,16 +43,16 @@ from spritz.controller.scheduler.pacing import (
     QuickEnded,
     Submission,
 )
+from spritz.controller.scheduler.pass_wanted import wants_pass
 from spritz.controller.scheduler.slices import slices
 from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
 from spritz.model.commands.job import Done
-from spritz.model.events import cluster as cluster_events
-from spritz.model.events import concerning
-from spritz.model.events import job as job_events
+from spritz.model.events.job import JobPreempted
 from spritz.model.plan import Plan
+from spritz.model.states import JobState
 from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle, feasible
@@ -65,10 +65,11 @@ if TYPE_CHECKING:
     from spritz.controller.diagnostics import Counting
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.pacing import Event as PacingEvent
-    from spritz.model.events import Event
-    from spritz.model.job.record import JobSpec
+    from spritz.model.events import Changes, Event
+    from spritz.model.job.record import Job, JobSpec
     from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import History
     from spritz.scheduling.view.table import NodeTable
 
 #: Placements that a quick pass tries, unless default_queue_depth sets another number.
@@ -95,12 +96,6 @@ CLOCK_SECONDS = 0.01
 SETTLED_AT_ONCE = 64
 MANY_STALE = 256
 SETTLE_PAUSE_SECONDS = 0.02
-
-#: Events after which another job may be able to start. `JobQueued` has rules of its own.
-_PASS_WANTED = concerning("pass")
-
-#: Events that may change guarantees.
-_GUARANTEES_IN = (cluster_events.PolicyChanged, cluster_events.PolicyAmended, cluster_events.ClusterConfigured)
 
 _encode_plan = Encoder().encode
 _decode_plan = Decoder(Plan).decode
@@ -139,7 +134,7 @@ class _Application(Struct):
 
 
 class SchedulerDriver:
-    """Listens to events, runs passes, applies plans."""
+    """Follows changes, runs passes, applies plans."""
 
     def __init__(self, context: Driving) -> None:
         self._context = context
@@ -168,12 +163,14 @@ class SchedulerDriver:
             "cycle.quick_seconds": 0.0,
             "cycle.stale_count": 0.0,
         }
-        context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust)
+        context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust, follow=self._follow)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
         checks = feasible.Checks(self._projection, lacking)
         context.check_request = lambda spec: checks.check(spec, context.clock.now())
-        context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
+        context.check_whole = lambda specs: feasible.check_whole(
+            specs, self._projection.snapshot(context.clock.now(), self._history)
+        )
 
     def stop(self) -> None:
         """No more passes; the rest of current plans is dropped."""
@@ -200,19 +197,30 @@ class SchedulerDriver:
             return
         self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
 
-    # Events
+    # Changes
+
+    def _follow(self, changes: Changes) -> None:
+        settings = self._projection.settings
+        if self._trusted:
+            self._projection.follow(changes)
+        layout = changes.layout
+        if changes.policy or (layout is not None and layout.settings is not settings):
+            self._rules_changed()
+        if wants_pass(changes):
+            self._note(PassWanted())
+        for before, job in changes.jobs:
+            if before is None and job is not None and job.state is JobState.PENDING:
+                self._queued(job)
+
+    def _queued(self, job: Job) -> None:
+        record = self._projection.records.get(job.id)
+        if record is None or record.waiting:
+            self._note(Submission(batch=job.spec.batch))
+        # else it is held, or waits for something that ends with a change of its own
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:
-            if self._trusted:
-                self._projection.apply(event)
-            if type(event) in _PASS_WANTED:
-                self._note(PassWanted())
-                if isinstance(event, _GUARANTEES_IN):
-                    self._rules_changed()
-            elif isinstance(event, job_events.JobQueued):
-                self._queued(event)
-            elif isinstance(event, job_events.JobPreempted):
+            if isinstance(event, JobPreempted):
                 self._context.log.info(
                     "job.preempted",
                     job_id=event.job_id,
@@ -220,12 +228,6 @@ class SchedulerDriver:
                     by_job_id=event.by_job_id,
                     reclaimed_for=event.reclaimed_for,
                 )
-
-    def _queued(self, event: job_events.JobQueued) -> None:
-        record = self._projection.records.get(event.job.id)
-        if record is None or record.waiting:
-            self._note(Submission(batch=event.job.spec.batch))
-        # else it is held, or waits for something that ends with an event of its own
 
     def _rules_changed(self) -> None:
         self._note(ParametersChanged(self._policy))
@@ -240,6 +242,10 @@ class SchedulerDriver:
     @property
     def _policy(self) -> Parameters:
         return parameters_of(self._context.machine.state.settings)
+
+    @property
+    def _history(self) -> History:
+        return history_of(self._context.machine.state)
 
     def _queue_is_short(self) -> bool:
         return len(self._context.machine.state.pending) <= SHORT_QUEUE
@@ -257,8 +263,6 @@ class SchedulerDriver:
             return
         self._note(ParametersChanged(self._policy))
         state = self._context.machine.state
-        self._projection.follow_minutes(state.minutes)
-        self._projection.run_times = state.run_times
         self._projection.reset(
             state.jobs.values(),
             state.nodes.values(),
@@ -334,7 +338,7 @@ class SchedulerDriver:
             self._trust()
             redeemed = len(self._projection.redeemed)
             plan, findings = cycle.run(
-                self._projection.snapshot(context.clock.now(), REORDERED_MAX),
+                self._projection.snapshot(context.clock.now(), self._history, reorder_max=REORDERED_MAX),
                 self._policy.quick_depth or QUICK_PLACEMENTS,
                 stop=lambda: clock() > until,
             )
@@ -385,7 +389,7 @@ class SchedulerDriver:
         at = context.clock.now()
 
         def work() -> bytes:
-            return _encode_plan(full_cycle.run(self._projection.snapshot(at)).plan)
+            return _encode_plan(full_cycle.run(self._projection.snapshot(at, self._history)).plan)
 
         try:
             self._trust()
@@ -409,7 +413,7 @@ class SchedulerDriver:
         began = clock()
         until = began + INLINE_FULL_SECONDS
         redeemed = len(self._projection.redeemed)
-        snapshot = self._projection.snapshot(context.clock.now())
+        snapshot = self._projection.snapshot(context.clock.now(), self._history)
         plan = cycle.run(snapshot, expect=True, stop=lambda: clock() > until).plan
         self._apply(plan, self._full_ended, self._projection.table, redeemed, seconds=clock() - began)
         self._note_full(plan, began)

@@ -15,6 +15,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child, ForkRefused
 from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.scheduler.forecasts import history_of
 from spritz.model.job.record import Hold
 from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.plan import Forecast
@@ -90,7 +91,9 @@ class Estimates:
         ended = asyncio.Event()
 
         def work() -> bytes:
-            forecast = full_cycle.run(projection.snapshot(at), held=True).plan.forecast
+            forecast = full_cycle.run(
+                projection.snapshot(at, history_of(context.machine.state)), held=True
+            ).plan.forecast
             # the snapshot may have rebuilt the table
             return _encode((forecast, [row.name for row in projection.table.rows]))
 

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from spritz.model.job.record import Hold
 from spritz.model.states import JobState
 from spritz.scheduling.view.planned_starts import FutureStart
+from spritz.scheduling.view.snapshot import History
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from spritz.core.state import State
     from spritz.model.job.record import Job
     from spritz.model.plan import Forecast
     from spritz.model.priority import PriorityFactors, PriorityWeights
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 #: Fields that come from the last full pass. `FIELDS`: these and those computed on request.
 EXPECTED = frozenset({"expected_start_at", "expected_nodes"})
 FIELDS = EXPECTED | {"priority"}
+
+
+def history_of(state: State) -> History:
+    """What a snapshot reads besides the projection of this state."""
+    return History(state.minutes, state.run_times)
 
 
 class Forecasts:

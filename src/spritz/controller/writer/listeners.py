@@ -1,8 +1,9 @@
-"""Listeners: the parts of the controller that follow events, and the consequences when one of them fails.
+"""Listeners: the parts of the controller that follow its state, and the consequences when one of them fails.
 
-Calls listeners in order and contains their failures: the failure is logged and counted (`sdiag`), the other listeners
-still get the events, and no journaled event is lost. Each listener declares at its registration what follows from its
-loss (`Loss`).
+A listener hears of events, if it reports what happened, or of changed records, if it keeps something of them. Calls
+listeners in order and contains their failures: the failure is logged and counted (`sdiag`), the other listeners still
+get the events, and no journaled event is lost. Each listener declares at its registration what follows from its loss
+(`Loss`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.model.events import Event
+    from spritz.model.events import Changes, Event
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
 #: Gets the events of one command, in order. Must neither hand in commands nor block.
 Listen = Callable[["Sequence[Event]"], None]
+
+#: Gets what one command has changed, before the listener gets its events. Likewise.
+Follow = Callable[["Changes"], None]
 
 #: Seconds after a failed rebuild before the next attempt.
 REBUILD_SECONDS = 5.0
@@ -42,11 +46,14 @@ class Loss(Enum):
 class _Listener:
     """`rebuild_at`: earliest time of the next rebuild (monotonic seconds); None: it has missed no event."""
 
-    __slots__ = ("listen", "logged_at", "loss", "name", "rebuild", "rebuild_at")
+    __slots__ = ("follow", "listen", "logged_at", "loss", "name", "rebuild", "rebuild_at")
 
-    def __init__(self, name: str, listen: Listen, loss: Loss, rebuild: Callable[[], None] | None) -> None:
+    def __init__(
+        self, name: str, listen: Listen | None, loss: Loss, rebuild: Callable[[], None] | None, follow: Follow | None
+    ) -> None:
         self.name = name
         self.listen = listen
+        self.follow = follow
         self.loss = loss
         self.rebuild = rebuild
         self.rebuild_at: float | None = None
@@ -70,13 +77,25 @@ class Listeners:
         #: events are being delivered
         self.informing = False
 
-    def add(self, name: str, listen: Listen, loss: Loss, rebuild: Callable[[], None] | None = None) -> None:
-        """Register `listen`. `rebuild` restores its memory from the state; only for Loss.REBUILD."""
+    def add(
+        self,
+        name: str,
+        listen: Listen | None,
+        loss: Loss,
+        rebuild: Callable[[], None] | None = None,
+        *,
+        follow: Follow | None = None,
+    ) -> None:
+        """Register `listen` for events, and `follow` for changed records. `rebuild` restores its memory from the state;
+        only for Loss.REBUILD.
+        """
         assert (loss is Loss.REBUILD) is (rebuild is not None), f"listener {name}: {loss} with rebuild={rebuild}"
-        self._listeners.append(_Listener(name, listen, loss, rebuild))
+        self._listeners.append(_Listener(name, listen, loss, rebuild, follow))
 
-    def inform(self, events: Sequence[Event]) -> None:
-        """Deliver events to all listeners. The state holds these events already. Raises nothing."""
+    def inform(self, events: Sequence[Event], changes: Changes) -> None:
+        """Deliver a command's events, and what they have changed, to all listeners. The state holds these events
+        already. Raises nothing.
+        """
         # Each listener gets all events of a command before the next one gets any, and none runs between two commands.
         # So a listener may look at the state: it is that after the last event that it is told.
         self.informing = True
@@ -85,12 +104,15 @@ class Listeners:
                 # Not these events as well: the state, from which it is rebuilt, holds them.
                 self._rebuild(listener)
             else:
-                self._tell(listener, events)
+                self._tell(listener, events, changes)
         self.informing = False
 
-    def _tell(self, listener: _Listener, events: Sequence[Event]) -> None:
+    def _tell(self, listener: _Listener, events: Sequence[Event], changes: Changes) -> None:
         try:
-            listener.listen(events)
+            if listener.follow is not None:
+                listener.follow(changes)
+            if listener.listen is not None:
+                listener.listen(events)
         except Exception as error:
             self._failed(listener, error, events)
             if listener.loss is Loss.STOP:

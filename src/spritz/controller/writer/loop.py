@@ -40,7 +40,7 @@ from spritz.model.events.codec import encode_events
 
 if TYPE_CHECKING:
     from spritz.core.effects import Effect
-    from spritz.model.events import Event
+    from spritz.model.events import Changes, Event
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
@@ -66,6 +66,9 @@ class OutcomeLike(Protocol):
 
     @property
     def events(self) -> Sequence[Event]: ...
+
+    @property
+    def changes(self) -> Changes: ...
 
     @property
     def effects(self) -> Sequence[Effect]: ...
@@ -105,7 +108,8 @@ class _Group:
 class SingleWriter:
     """Hands commands to the machine and events to the journal. Everything here runs in the loop's thread.
 
-    `listeners` get the events of each command at once, before they are durable: they are projections of the same state.
+    `listeners` get the events and changes of each command at once, before they are durable: they are projections of the
+    same state.
     `hooks` run at the end of every turn in which something happened, and may hand in commands themselves. `on_effects`
     gets effects once durable. `on_broken` is called when the daemon must end and recover from the journal: the state in
     memory can no longer be trusted, or a necessary listener is lost.
@@ -182,7 +186,7 @@ class SingleWriter:
         self.last_sequence += len(events)
         self.turn()
         if events:
-            self.listeners.inform(events)
+            self.listeners.inform(events, outcome.changes)
         return reply
 
     def _decide(self, command: Struct, caller: Caller) -> OutcomeLike:

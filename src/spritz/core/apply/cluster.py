@@ -210,12 +210,14 @@ def _slice_ended(state: State, event: events.TimeSliceEnded) -> None:
 def _policy_changed(state: State, event: events.PolicyChanged) -> None:
     before = state.rules.federation
     state.put_policy(event.policy)
+    state.replaced.policy.append(event.policy)
     _federation_changed(state, before)
 
 
 def _policy_amended(state: State, event: events.PolicyAmended) -> None:
     before = state.rules.federation
     amend_policy(state, event.change)
+    state.replaced.policy.append(event.change)
     _federation_changed(state, before)
 
 
@@ -225,6 +227,7 @@ def _federation_changed(state: State, before: tuple[FederationMember, ...]) -> N
 
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:
+    state.replaced.usage = True
     if event.keys:
         reset_usage(state.change_usage(), state.rules, event.keys, event.at)
     else:
@@ -235,6 +238,7 @@ def _usage_reset(state: State, event: events.UsageReset) -> None:
 
 
 def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
+    state.replaced.usage = True
     state.change_usage().adopt(event.rows, event.since, event.at)
     refresh_minutes(state)
 

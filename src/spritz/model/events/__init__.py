@@ -1,13 +1,14 @@
 """Journaled facts: past tense, one module per noun. Only `core.apply` turns them into state.
 
 `ALL_EVENTS` maps each kind (the class name, which is also the msgspec tag in field `kind`) to its type; `Event` is the
-common base. `concerning` derives from what kinds declare who must hear of which.
+common base. `concerning` derives from what kinds declare who must hear of which. `Changes` is what the events of one
+command have changed.
 """
 
 from __future__ import annotations
 
 from spritz.model.events import cluster, crontab, job, reservation, step, trigger
-from spritz.model.events.base import Event
+from spritz.model.events.base import NO_CHANGES, Changed, Changes, Event, Layout
 
 ALL_EVENTS: dict[str, type[Event]] = {
     name: member
@@ -22,4 +23,4 @@ def concerning(whom: str) -> frozenset[type[Event]]:
     return frozenset(kind for kind in ALL_EVENTS.values() if whom in kind.concerns.split())
 
 
-__all__ = ["ALL_EVENTS", "Event", "concerning"]
+__all__ = ["ALL_EVENTS", "NO_CHANGES", "Changed", "Changes", "Event", "Layout", "concerning"]

@@ -16,7 +16,7 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
     Nodes and partitions that it does not name are removed; earlier events have cleared jobs off such nodes.
     """
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     settings: ClusterSettings
     nodes: tuple[NodeConfig, ...]
@@ -35,7 +35,7 @@ class NodesCreated(Event, frozen=True, kw_only=True):
     """Nodes that slurm.conf does not have were added, after all others. They join partitions that admit them."""
 
     # accounting: NodeRegistered or NodeStateChanged follows
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     nodes: tuple[NodeConfig, ...]
 
@@ -43,7 +43,7 @@ class NodesCreated(Event, frozen=True, kw_only=True):
 class NodesDeleted(Event, frozen=True, kw_only=True):
     """Dynamic nodes without jobs were removed, from their partitions too."""
 
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     names: tuple[str, ...]
 
@@ -51,7 +51,7 @@ class NodesDeleted(Event, frozen=True, kw_only=True):
 class NodeRegistered(Event, frozen=True, kw_only=True):
     """A node daemon registered. State, flags and reason are the resulting ones."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     name: str
     state: NodeState
@@ -79,7 +79,7 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
 class NodeStateChanged(Event, frozen=True, kw_only=True):
     """Base state, flags (NodeFlag bits) or reason of a node changed; all values are the new ones."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     name: str
     state: NodeState
@@ -155,13 +155,13 @@ class NodesRebooting(Event, frozen=True, kw_only=True):
 class NodeUpdated(Event, frozen=True, kw_only=True):
     """Other fields of a node changed (features, weight, comment, address …): `node` is the whole new record."""
 
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     node: Node
 
 
 class PartitionCreated(Event, frozen=True, kw_only=True):
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     partition: Partition
 
@@ -169,13 +169,13 @@ class PartitionCreated(Event, frozen=True, kw_only=True):
 class PartitionUpdated(Event, frozen=True, kw_only=True):
     """A partition changed: the whole new record."""
 
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     partition: Partition
 
 
 class PartitionDeleted(Event, frozen=True, kw_only=True):
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     name: str
 
@@ -183,7 +183,7 @@ class PartitionDeleted(Event, frozen=True, kw_only=True):
 class PolicyChanged(Event, frozen=True, kw_only=True):
     """slurmdbd sent the whole policy: associations, QOS and limits from now on."""
 
-    concerns = "scheduler pass"
+    concerns = ""
 
     policy: Policy
 
@@ -191,7 +191,7 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
 class PolicyAmended(Event, frozen=True, kw_only=True):
     """slurmdbd sent a change of the policy."""
 
-    concerns = "scheduler pass"
+    concerns = ""
 
     change: PolicyChange
 
@@ -201,7 +201,7 @@ class UsageReset(Event, frozen=True, kw_only=True):
     marks the time from which PriorityUsageResetPeriod counts.
     """
 
-    concerns = "scheduler pass"
+    concerns = ""
 
     keys: tuple[tuple[str | int, ...], ...] | None = None
 
@@ -209,7 +209,7 @@ class UsageReset(Event, frozen=True, kw_only=True):
 class UsageAdopted(Event, frozen=True, kw_only=True):
     """Usage was computed again from the records of accounting: usage at `since`, running jobs included."""
 
-    concerns = "scheduler pass"
+    concerns = ""
 
     since: float
     rows: tuple[UsageRow, ...] = ()

@@ -18,7 +18,7 @@ from spritz.model.states import JobState
 class JobQueued(Event, frozen=True, kw_only=True):
     """A submission was accepted. `job` is complete, including its id."""
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job: Job
 
@@ -26,7 +26,7 @@ class JobQueued(Event, frozen=True, kw_only=True):
 class ArrayTaskSplit(Event, frozen=True, kw_only=True):
     """A task of a pending array got a record of its own, `job_id`; the array's own id if it was the last task left."""
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     array_job_id: int
     task_id: int
@@ -39,7 +39,7 @@ class ArrayTasksCancelled(Event, frozen=True, kw_only=True):
     `tasks` is a mask in hexadecimal.
     """
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     array_job_id: int
     tasks: str
@@ -51,7 +51,7 @@ class JobUpdated(Event, frozen=True, kw_only=True):
     unchanged.
     """
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job: Job
 
@@ -59,7 +59,7 @@ class JobUpdated(Event, frozen=True, kw_only=True):
 class JobHeld(Event, frozen=True, kw_only=True):
     """A pending job (or the pending part of an array) is held; its priority is 0."""
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     hold: Hold
@@ -70,7 +70,7 @@ class JobHeld(Event, frozen=True, kw_only=True):
 class JobReleased(Event, frozen=True, kw_only=True):
     """The job's hold was lifted: it may start again."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     priority: int
@@ -81,7 +81,7 @@ class JobReleased(Event, frozen=True, kw_only=True):
 class JobBecameEligible(Event, frozen=True, kw_only=True):
     """The begin time has come and no dependency is open: the scheduler may consider the job."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     reason: Reason = Reason.NONE
@@ -90,7 +90,7 @@ class JobBecameEligible(Event, frozen=True, kw_only=True):
 class JobAccrued(Event, frozen=True, kw_only=True):
     """Limits on accrual let this job's age priority accrue from `since` on (0.0: no longer, or not yet)."""
 
-    concerns = "scheduler pass"
+    concerns = ""
 
     job_id: int
     since: float = 0.0
@@ -99,7 +99,7 @@ class JobAccrued(Event, frozen=True, kw_only=True):
 class DependenciesChanged(Event, frozen=True, kw_only=True):
     """Some dependencies were fulfilled or failed. `eligible_at` 0.0: still waiting."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     dependencies: tuple[Dependency, ...]
@@ -110,7 +110,7 @@ class DependenciesChanged(Event, frozen=True, kw_only=True):
 class JobsNoted(Event, frozen=True, kw_only=True):
     """The scheduler's newest reasons and expected starts, for jobs where they changed."""
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     notes: tuple[PendingNote, ...]
 
@@ -118,7 +118,7 @@ class JobsNoted(Event, frozen=True, kw_only=True):
 class PrioritiesReached(Event, frozen=True, kw_only=True):
     """With PriorityFlags=INCR_ONLY: priorities that pending jobs keep although the factors behind them have fallen."""
 
-    concerns = "scheduler"
+    concerns = ""
 
     #: job id, partition, priority
     marks: tuple[tuple[int, str, float], ...]
@@ -130,7 +130,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
     `ends_at`: end of the time limit (0.0: none). `time_limit_minutes` as granted (INFINITE: none).
     """
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     allocation: Allocation
@@ -174,7 +174,7 @@ class JobNodesUp(Event, frozen=True, kw_only=True):
     JobStarted.
     """
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     ends_at: float = 0.0
@@ -202,7 +202,7 @@ class JobSuspended(Event, frozen=True, kw_only=True):
     `by`: "preempt", "gang", or "" for an administrator. For a job that is suspended already, only this changes.
     """
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     by: str = ""
@@ -214,7 +214,7 @@ class JobResumed(Event, frozen=True, kw_only=True):
     `resumed_at` is what the job's record keeps of `at`; 0.0 in events of format 1, whose images have no such field.
     """
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     ends_at: float
@@ -226,7 +226,7 @@ class JobPreempted(Event, frozen=True, kw_only=True):
     """The job must make room for `by_job_id`: it has until `ends_at`, then it is requeued or cancelled (`mode`)."""
 
     # accounting: JobEnded, JobSuspended or JobRequeued follows
-    concerns = "scheduler subscribers"
+    concerns = "subscribers"
 
     job_id: int
     mode: str
@@ -239,7 +239,7 @@ class JobPreempted(Event, frozen=True, kw_only=True):
 class JobNodeFailed(Event, frozen=True, kw_only=True):
     """A node of a running job is lost and the job goes on without it (`--no-kill`)."""
 
-    concerns = "scheduler accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     node: str
@@ -248,7 +248,7 @@ class JobNodeFailed(Event, frozen=True, kw_only=True):
 class JobEnded(Event, frozen=True, kw_only=True):
     """This life of the job has ended. It is COMPLETING while `completing` names nodes that still hold its processes."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     state: JobState
@@ -278,7 +278,7 @@ class JobNodeGone(Event, frozen=True, kw_only=True):
     part of the job.
     """
 
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     job_id: int
     node: str
@@ -290,7 +290,7 @@ class JobRequeued(Event, frozen=True, kw_only=True):
     released it.
     """
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     job_id: int
     restart_count: int
@@ -308,6 +308,6 @@ class JobRequeued(Event, frozen=True, kw_only=True):
 class JobsPurged(Event, frozen=True, kw_only=True):
     """MinJobAge passed: the records are deleted. Their scripts and environments may be deleted too."""
 
-    concerns = "scheduler subscribers"
+    concerns = "subscribers"
 
     job_ids: tuple[int, ...]

@@ -7,7 +7,7 @@ from spritz.model.node.reservation import Reservation
 
 
 class ReservationCreated(Event, frozen=True, kw_only=True):
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     reservation: Reservation
 
@@ -17,7 +17,7 @@ class ReservationUpdated(Event, frozen=True, kw_only=True):
     follow its end.
     """
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     reservation: Reservation
     moves_jobs: bool = False
@@ -27,7 +27,7 @@ class ReservationBegan(Event, frozen=True, kw_only=True):
     """The reservation's start time has come: its jobs may start."""
 
     # accounting: the reservation's record says it
-    concerns = "scheduler pass subscribers"
+    concerns = "subscribers"
 
     name: str
 
@@ -35,6 +35,6 @@ class ReservationBegan(Event, frozen=True, kw_only=True):
 class ReservationDeleted(Event, frozen=True, kw_only=True):
     """It is over, or was deleted."""
 
-    concerns = "scheduler pass accounting subscribers"
+    concerns = "accounting subscribers"
 
     name: str

@@ -23,13 +23,13 @@ from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.expected_start import Start, expected, start_of
 from spritz.scheduling.explain.wording import count, gres_noun, limit_text, memory
 from spritz.scheduling.forecast import full_cycle
-from spritz.scheduling.view.events import job_records
 
 if TYPE_CHECKING:
     from spritz.model.node.partition import Partition
     from spritz.model.queries.explain import Expected, Explanation
     from spritz.model.resources import GresRequest
     from spritz.scheduling.view.projection import Projection
+    from spritz.scheduling.view.snapshot import History
 
 #: most requests tried for one job, and most waiting jobs that all of these cycles may consider together
 TRIES_MAX = 18
@@ -60,11 +60,12 @@ def try_others(
     explanation: Explanation,
     now: float,
     acceptable: Callable[[JobSpec], bool],
+    history: History | None = None,
 ) -> tuple[tuple[Alternative, ...], int]:
     """Alternatives that would start sooner than `explanation` expects, least change first; and how many were tried.
 
     `projection` must not be used for anything else afterwards. `acceptable`: whether the core would take this request
-    from the job's owner.
+    from the job's owner. `history`: see `Projection.snapshot`.
     """
     budget = max(TRIES_MIN, min(TRIES_MAX, WORK_MAX // max(1, len(projection.queue))))
     base = (
@@ -81,32 +82,32 @@ def try_others(
         if best.get(change.family, base) <= now or not acceptable(change.spec):
             continue
         tried += 1
-        start = plan_for(projection, replace(job, spec=change.spec), now)
+        start = plan_for(projection, replace(job, spec=change.spec), now, history)
         if start is None or start.at > best.get(change.family, base) - SOONER_SECONDS:
             continue
         best[change.family] = start.at
         update = f"JobId={job.id} {change.update}" if change.update else ""
         sooner.append(Alternative(change=change.text, start_at=start.at, now=start.now, update=update))
-    job_records.put(projection, job)
+    projection.put_job(job)
     return tuple(sorted(sooner, key=lambda item: item.start_at)[:TOLD_MAX]), tried
 
 
-def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
+def plan_for(projection: Projection, job: Job, now: float, history: History | None = None) -> Start | None:
     """When the job would start with this request: by a full cycle over all waiting jobs."""
-    record = job_records.put(projection, job)
-    return start_of(_planned(projection, now), record)
+    record = projection.put_job(job)
+    return start_of(_planned(projection, now, history), record)
 
 
-def once_free(projection: Projection, job: Job, now: float) -> Expected:
+def once_free(projection: Projection, job: Job, now: float, history: History | None = None) -> Expected:
     """When the job would start if no hold, begin time or dependency held it back."""
-    record = job_records.put(projection, freed(job, now))
-    start = expected(_planned(projection, now), record)
-    job_records.put(projection, job)
+    record = projection.put_job(freed(job, now))
+    start = expected(_planned(projection, now, history), record)
+    projection.put_job(job)
     return start
 
 
-def _planned(projection: Projection, now: float) -> PlanView:
-    snapshot = projection.snapshot(now)
+def _planned(projection: Projection, now: float, history: History | None) -> PlanView:
+    snapshot = projection.snapshot(now, history)
     result = full_cycle.run(snapshot, held=True)
     # Each cycle after the first looks again only at what is different.
     projection.remember(result.findings)

@@ -20,8 +20,8 @@ from spritz.scheduling.explain.limits import limits
 from spritz.scheduling.explain.nodes import partition_view
 from spritz.scheduling.explain.wording import asks, count, job_label, listed, record_label, resource
 from spritz.scheduling.placement.place import place
+from spritz.scheduling.view.changes.waiting_jobs import request_of
 from spritz.scheduling.view.charges import guaranteed_pairs
-from spritz.scheduling.view.events.waiting_jobs import request_of
 from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from spritz.scheduling.explain.limit_minutes import minute_limits
 from spritz.scheduling.explain.nodes import nodes_wanted
 from spritz.scheduling.explain.wording import USERS_MAX, count, job_label, largest, limit_text, listed, memory
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.view.events.waiting_jobs import switches_until
+from spritz.scheduling.view.changes.waiting_jobs import switches_until
 from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:

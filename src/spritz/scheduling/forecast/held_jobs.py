@@ -31,8 +31,8 @@ from spritz.scheduling.forecast.starts import ExpectedStarts
 from spritz.scheduling.plan.decisions import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
+from spritz.scheduling.view.changes.waiting_jobs import requests_of
 from spritz.scheduling.view.charges import count_charge, wanted_by
-from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.profile import NEVER
 from spritz.scheduling.view.records import Charge
 

@@ -8,6 +8,6 @@
   nodes may serve it), `priority` and `fairshare`, `charges` (what it counts towards limits), `holders` (what it holds
   of each node), `planned_starts`, `reservations`.
 - `parameters`: SchedulerParameters.
-- `projection` and `events` keep all of this up to date; `snapshot` is what cycles read; `findings` are what cycles
+- `projection` and `changes` keep all of this up to date; `snapshot` is what cycles read; `findings` are what cycles
   return to save work in later ones; `priority_inputs` are accounting's part of priorities.
 """

@@ -31,6 +31,19 @@ def weight_of(node: Node) -> int:
     return node.config.weight + (ASLEEP_WEIGHT if node.flags & _POWERED_DOWN else 0)
 
 
+def looks_alike(old: Node, new: Node) -> bool:
+    """Whether cycles certainly see the same of both, as where a job has left the node."""
+    return (
+        old.flags == new.flags
+        and old.state is new.state
+        and old.config is new.config
+        and old.features_active == new.features_active
+        and old.features_changeable == new.features_changeable
+        and old.extra == new.extra
+        and old.topology == new.topology
+    )
+
+
 class Holder:
     """What one job holds on one node. `cpus` is 0 while the job is suspended.
 

@@ -1,11 +1,10 @@
-"""The scheduler's projection of the events: nodes, jobs and the queue as cycles read them.
+"""The scheduler's projection of the state: nodes, jobs and the queue as cycles read them.
 
-Owns `NodeTable`, `Queue`, the profile, the planned starts and the order in which running jobs end. Decides nothing. The
-cost of an event depends on what it touches; no event makes a pass over all jobs. `reset` builds the same state from
-records, after an image was loaded: projection(events) equals projection(records). `view.events` holds what each event
-changes.
+Owns `NodeTable`, `Queue`, the profile, the planned starts and the order in which running jobs end. Decides nothing. It
+follows the records that commands replace, whatever events replaced them; the cost depends on what has changed. `reset`
+builds the same from all records, after an image was loaded. `view.changes` holds what a changed record changes.
 
-Source: model.events.
+Source: model.events (`Changes`).
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.model.cluster import ClusterSettings
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
-from spritz.model.limits.records import Policy
+from spritz.model.limits.records import Policy, PolicyChange
 from spritz.model.limits.rules import Rules
 from spritz.model.node.networks import networks_of
 from spritz.model.node.partition import Partition
@@ -25,11 +26,11 @@ from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
 from spritz.model.rules.predict import Predictor
 from spritz.model.states import NodeFlag
+from spritz.scheduling.view.changes import jobs, limits_policy, planned_starts, waiting_jobs
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
-from spritz.scheduling.view.events import handlers, limits_policy, planned_starts, running_jobs, waiting_jobs
 from spritz.scheduling.view.findings import Memory
 from spritz.scheduling.view.hardware import Hardware
-from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
+from spritz.scheduling.view.nodes import ASLEEP_WEIGHT, NodeRow, looks_alike, weight_of
 from spritz.scheduling.view.occupants import Occupants
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.planned_starts import FutureStarts
@@ -38,11 +39,11 @@ from spritz.scheduling.view.priority import Pricing, totals_of
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Failure, JobRecord, Queue
 from spritz.scheduling.view.reservations import Reserved
-from spritz.scheduling.view.snapshot import Snapshot
+from spritz.scheduling.view.snapshot import History, Snapshot
 from spritz.scheduling.view.table import NodeTable
 
 if TYPE_CHECKING:
-    from spritz.model.events import Event
+    from spritz.model.events import Changed, Changes, Layout
     from spritz.model.job.record import Job
     from spritz.model.node.record import Node
     from spritz.model.node.reservation import Reservation
@@ -57,7 +58,7 @@ WORKLOAD_SECONDS = 60.0
 
 
 class Projection:
-    """Feed every event to it in order (`apply`), and ask it for a `snapshot`.
+    """Have it `follow` what every command changes, in order, and ask it for a `snapshot`.
 
     It must not change while a snapshot of it is in use.
     """
@@ -65,10 +66,6 @@ class Projection:
     def __init__(self) -> None:
         #: accounting's part of priorities
         self.priority_inputs = PriorityInputs()
-        #: usage and committed minutes: the core's own object, which the core keeps up to date (`follow_minutes`)
-        self.minutes = Minutes()
-        #: predictor of run times: the core's own object, which the core keeps up to date
-        self.run_times = Predictor()
         #: with PriorityFlags=INCR_ONLY: the highest priority that each waiting job has reached (`Pricing`)
         self.reached: dict[int, dict[str, float]] = {}
         #: those of them that the jobs' records hold already
@@ -133,15 +130,40 @@ class Projection:
 
     # -- interface
 
-    def apply(self, event: Event) -> None:
-        """Take in one event. Kinds that do not concern scheduling are ignored."""
-        handler = handlers.HANDLERS.get(type(event))
-        if handler is not None:
-            handler(self, event)
+    def follow(self, changes: Changes) -> None:
+        """Take in what a command has changed."""
+        if changes.layout is not None:
+            self._lay_out(changes.layout, changes.nodes)
+        else:
+            for _before, node in changes.nodes:
+                if node is not None:
+                    self.update_node(node)
+        for reservation in changes.reservations:
+            self._follow_reservation(reservation)
+        for policy in changes.policy:
+            if isinstance(policy, PolicyChange):
+                limits_policy.amend_policy(self, policy)
+            else:
+                limits_policy.put_policy(self, policy)
+        if changes.usage:
+            self.free_all()  # jobs that were out of minutes may be able to start
+        for before, job in changes.jobs:
+            if job is not None:
+                jobs.put(self, job)
+            elif before is not None:
+                jobs.forget(self, before.id)
+
+    def put_job(self, job: Job) -> JobRecord:
+        """Take this record of a job in place of the former one, as a trial may."""
+        return jobs.put(self, job)
+
+    def forget_job(self, job_id: int) -> None:
+        """Remove the row of a job."""
+        jobs.forget(self, job_id)
 
     def reset(
         self,
-        jobs: Iterable[Job],
+        records: Iterable[Job],
         nodes: Iterable[Node],
         partitions: Iterable[Partition],
         settings: ClusterSettings,
@@ -155,16 +177,20 @@ class Projection:
         self.partitions = {partition.name: partition for partition in partitions}
         self.reserved.by_name = {reservation.name: reservation for reservation in reservations}
         self.rebuild()
-        for job in jobs:
-            running_jobs.load(self, job)
+        for job in records:
+            jobs.put(self, job, loaded=True)
 
     @property
     def is_current(self) -> bool:
         """Whether the present table and memory will also be those of the next snapshot."""
         return not self.outdated and not self._members_outdated
 
-    def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
-        """The state at `now` (seconds since the epoch), for a cycle. It is a view: use it before the next `apply`."""
+    def snapshot(self, now: float, history: History | None = None, *, reorder_max: int | None = None) -> Snapshot:
+        """The state at `now` (seconds since the epoch), for a cycle. It is a view: use it before the next `follow`.
+
+        `history`: what no record holds (None: nothing was used, and no job has run).
+        """
+        minutes, run_times = history or History(Minutes(), Predictor())
         self.settle(now, reorder_max)
         self._sample_workload(now)
         planned_starts.check_planned_starts(self)
@@ -188,12 +214,12 @@ class Projection:
             pricing=self.pricing,
             rules=self.rules,
             in_use=self.in_use,
-            minutes=self.minutes,
+            minutes=minutes,
             partition_freed=self.partition_freed,
             memory=self.memory,
             reserved=self.reserved,
             occupants=self.occupants,
-            run_times=self.run_times,
+            run_times=run_times,
             ineligible=self.ineligible,
             owners=self.owners,
         )
@@ -287,8 +313,8 @@ class Projection:
             record.entries.clear()
             if record.allocation is not None:
                 record.request = waiting_jobs.request_of(self, record, record.allocation.partition)
-                running_jobs.hold_nodes(self, record)
-                running_jobs.count_owner(self, record, 1)
+                jobs.hold_nodes(self, record)
+                jobs.count_owner(self, record.request, record.spec.uid, 1)
             self.place(record)
         self.memory = Memory()
         self.ledger = FutureStarts()
@@ -314,6 +340,40 @@ class Projection:
         for name, nodes in self.eligibility.partition_nodes.items():
             for index in nodes.tolist():
                 self._node_partitions[index].append(name)
+
+    def _lay_out(self, layout: Layout, nodes: Sequence[Changed[Node]]) -> None:
+        """Settings, partitions, or the set of nodes have changed."""
+        created = [after for before, after in nodes if before is None and after is not None]
+        gone = {before.name for before, after in nodes if after is None and before is not None}
+        left = [name for name in self.nodes if name not in gone]
+        grown = layout.nodes == (*left, *(node.name for node in created))
+        if not (created or gone) or not grown or not self._differs_in_members(layout):
+            waiting_jobs.rank_unplaced(self)
+            known = {**self.nodes, **{node.name: node for _before, node in nodes if node is not None}}
+            self.settings, self.partitions = layout.settings, dict(layout.partitions)
+            self.nodes = {name: known[name] for name in layout.nodes}
+            self.rebuild()
+            return
+        self.partitions = dict(layout.partitions)
+        for before, after in nodes:
+            if before is not None and after is not None:
+                self.update_node(after)
+        for name in gone:
+            del self.nodes[name]
+            self.outdated = True
+        if created:
+            self.add_nodes(created)
+
+    def _differs_in_members(self, layout: Layout) -> bool:
+        """Whether only the nodes of partitions differ from the present layout."""
+        return (
+            layout.settings is self.settings
+            and layout.partitions.keys() == self.partitions.keys()
+            and all(
+                new is old or new == replace(old, nodes=new.nodes)
+                for old, new in zip(self.partitions.values(), layout.partitions.values(), strict=True)
+            )
+        )
 
     def add_nodes(self, nodes: Sequence[Node]) -> None:
         """Append nodes, which the partitions contain already. Planned starts stay. A new kind of GRES needs a new
@@ -346,19 +406,39 @@ class Projection:
 
     def update_node(self, node: Node) -> None:
         """A node changed in any respect."""
-        old = self.nodes[node.config.name]
-        if self.outdated or old.config.capacity != node.config.capacity:
-            self.nodes[node.config.name] = node
+        name = node.config.name
+        old, self.nodes[name] = self.nodes[name], node
+        if self.outdated or looks_alike(old, node):
+            return
+        if old.config.capacity != node.config.capacity:
             self.outdated = True
             return
-        self.put_node(node)
+        index = self.table.index_of[name]
+        weight = weight_of(node)
+        if weight != self.table.rows[index].weight:
+            self.table.set_weight(index, weight)
+            self.memory.forget_up(self.table.rows[index])
+        turned = self.powered.put(node)
+        self._open(index, node)
+        if turned:
+            self._open_sleepers()
         features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
-        row = self.table.rows[self.table.index_of[node.config.name]]
+        row = self.table.rows[index]
         properties = (features, changeable, node.extra, bool(node.flags & NodeFlag.EXTERNAL))
         if properties != (row.features, row.changeable, row.extra, row.external) or node.place != old.place:
-            row = self.table.row(row.index)
+            row = self.table.row(index)
             row.features, row.changeable, row.extra, row.external = properties
             self._members_outdated = True
+
+    def _follow_reservation(self, changed: Changed[Reservation]) -> None:
+        before, after = changed
+        if after is None:
+            if before is not None:
+                self.drop_reservation(before.name)
+        elif before is not None and after == replace(before, used_at=after.used_at):
+            self.reserved.by_name[after.name] = after  # a job has left it
+        else:
+            self.put_reservation(after)
 
     def put_reservation(self, reservation: Reservation) -> None:
         """Add or replace a reservation, and its hold on free resources."""
@@ -385,29 +465,9 @@ class Projection:
                 self.place(record)
         planned_starts.drop_broken(self)
 
-    def follow_minutes(self, minutes: Minutes) -> None:
-        """Read this object from now on; its owner updates it from the same events."""
-        self.minutes = minutes
-
     def set_licenses(self) -> None:
         """Set the licenses: those of slurm.conf, and those that accounting gives the cluster."""
         self.licenses.total = stock(self.settings.licenses, self.rules.licenses)
-
-    def put_node(self, node: Node) -> None:
-        """State, flags or weight of a node changed. For other changes use `update_node`."""
-        name = node.config.name
-        self.nodes[name] = node
-        if self.outdated:
-            return
-        index = self.table.index_of[name]
-        weight = weight_of(node)
-        if weight != self.table.rows[index].weight:
-            self.table.set_weight(index, weight)
-            self.memory.forget_up(self.table.rows[index])
-        turned = self.powered.put(node)
-        self._open(index, node)
-        if turned:
-            self._open_sleepers()
 
     def _open_sleepers(self) -> None:
         for index in (self.table.weight >= ASLEEP_WEIGHT).nonzero()[0].tolist():

@@ -1,4 +1,4 @@
-"""What the scheduler remembers of jobs: far less than the core, and changed in place.
+"""What the scheduler keeps of jobs: a row for each record of the core, and where it waits.
 
 Owns the queue of waiting jobs, grouped by equal request (`Shape`): one test of a shape answers for all its jobs. No
 policy except the order.
@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.model.job.record import Hold
 from spritz.model.reasons import CORE_REASONS, Reason
+from spritz.model.resources import mask_of
+from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
-    from spritz.model.job.record import Dependency, JobSpec
+    from spritz.model.job.record import Job
     from spritz.model.limits.ledger import LedgerKey
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
+
+_EXPEDITING: int = JobFlag.EXPEDITING.value
 
 #: (−PriorityTier, −rank, submission time, job id): ascending is first to last
 SortKey = tuple[int, float, float, int]
@@ -32,11 +37,11 @@ Entry = tuple[Rank, int, int, "Shape"]
 
 
 class JobRecord:
-    """One job or pending array.
+    """The row of one job or pending array: what cycles read of its record (`job`), and what the projection derives.
 
     `tasks` is the mask of an array's pending tasks (None: not an array record). `entries` are its places in the queue,
-    one per partition. `allocation`, `request`, `ends_at` and `licenses` are set while it holds resources; `completing`
-    names the nodes that have not yet released an ended life of the job.
+    one per partition. `allocation`, `request` and `ends_at` are set while it holds resources, `runs`, `licenses` and
+    `charge` while it runs; `completing` names the nodes that have not yet released an ended life of the job.
     """
 
     __slots__ = (
@@ -59,6 +64,7 @@ class JobRecord:
         "het_job_id",
         "het_size",
         "id",
+        "job",
         "licenses",
         "may_boot",
         "pending",
@@ -70,6 +76,7 @@ class JobRecord:
         "reason",
         "reason_detail",
         "request",
+        "runs",
         "spec",
         "started_at",
         "stopped",
@@ -79,50 +86,26 @@ class JobRecord:
         "tasks",
     )
 
-    def __init__(self, job_id: int, spec: JobSpec) -> None:
-        self.id = job_id
-        self.spec = spec
-        self.array_job_id = 0
-        self.array_task_id: int | None = None
+    def __init__(self, job: Job) -> None:
+        self.id = job.id
         self.tasks: int | None = None
-        #: id of the heterogeneous job whose component this is (0: none), and its number of components
-        self.het_job_id = 0
-        self.het_size = 0
-        self.pending = False
-        self.held = False
+        self._copy(job)
+        if job.array is not None:
+            self.tasks = mask_of(job.array.pending)
         #: it has waited long enough and now takes any number of leaf switches
         self.any_switches = False
         #: nodes may be rebooted for it
         self.may_boot = False
-        #: suspended by an administrator: its CPUs are free
+        #: suspended by an administrator, perhaps before it ended: its CPUs are free
         self.suspended = False
-        #: suspended by the scheduler: its CPUs are kept for it; only jobs that may preempt it use them
-        self.stopped = False
-        #: in its grace time; it will soon have ended
-        self.preempting = False
-        #: it lost a node and goes before all others; what it still holds is kept until it can start again
-        self.expediting = False
-        #: other jobs were preempted for it: it goes before all others until it starts
-        self.claiming = False
-        self.started_at = 0.0
-        self.suspended_seconds = 0.0
-        self.priority = 0
-        self.submitted_at = 0.0
-        self.eligible_at = 0.0
-        self.accrued_at: float | None = None
-        self.reason = Reason.NONE
-        self.reason_detail = ""
-        self.expected_start_at = 0.0
-        self.expected_nodes: tuple[str, ...] = ()
+        self.runs = False
         self.allocation: Allocation | None = None
         self.request: Request | None = None
         self.ends_at = 0.0
         self.licenses: dict[str, int] = {}
         #: what it counts towards limits while it runs
         self.charge: Charge | None = None
-        self.completing: set[str] = set()
-        #: dependencies that are still open
-        self.dependencies: tuple[Dependency, ...] = ()
+        self.completing: tuple[str, ...] = ()
         self.entries: list[tuple[SortKey, Shape]] = []
         #: value of `Queue.count` when it joined the queue
         self.queued = 0
@@ -130,6 +113,45 @@ class JobRecord:
         self.ranked_until = 0.0
         #: number of ended jobs of its user that the prediction is based on, and predicted run time in seconds
         self.predicted: tuple[int, float] | None = None
+
+    def take(self, job: Job) -> None:
+        """Take this record of the job in place of the former one. What it holds and where it waits stays."""
+        if job.array is not self.job.array:
+            self.tasks = mask_of(job.array.pending) if job.array is not None else None
+        self._copy(job)
+
+    def _copy(self, job: Job) -> None:
+        # Cycles read these by the million, so each is an attribute.
+        state, flags = job.state, job.flags
+        self.job = job
+        self.spec = job.spec
+        self.array_job_id = job.array_job_id
+        self.array_task_id = job.array_task_id
+        #: id of the heterogeneous job whose component this is (0: none), and its number of components
+        self.het_job_id = job.het_job_id
+        self.het_size = job.het_size
+        self.pending = state is JobState.PENDING
+        self.held = job.hold is not Hold.NONE
+        #: suspended by the scheduler: its CPUs are kept for it; only jobs that may preempt it use them
+        self.stopped = state is JobState.SUSPENDED and bool(job.suspended_by)
+        #: in its grace time; it will soon have ended
+        self.preempting = bool(job.preempt_action) and state.active
+        #: it lost a node and goes before all others; what it still holds is kept until it can start again
+        self.expediting = bool(flags & _EXPEDITING)
+        #: other jobs were preempted for it: it goes before all others until it starts
+        self.claiming = bool(job.awaits_victims_since)
+        self.started_at = job.started_at
+        self.suspended_seconds = job.suspended_seconds
+        self.priority = job.priority
+        self.submitted_at = job.submitted_at
+        self.eligible_at = job.eligible_at
+        self.accrued_at = job.accrued_at
+        self.reason = job.reason
+        self.reason_detail = job.reason_detail
+        self.expected_start_at = job.expected_start_at
+        self.expected_nodes = job.expected_nodes
+        #: dependencies that are still open
+        self.dependencies = job.dependencies
 
     @property
     def waiting(self) -> bool:
@@ -157,37 +179,6 @@ class JobRecord:
     def all_names(self) -> tuple[str, ...]:
         """Nodes on which it holds resources or that it keeps other jobs off."""
         return self.allocation.held if self.allocation is not None else ()
-
-    def set_reason(self, reason: Reason, detail: str = "") -> None:
-        self.reason = reason
-        self.reason_detail = detail
-
-    def dependencies_of(self, task_id: int) -> tuple[Dependency, ...]:
-        """Dependencies of this task of the array, once it has a record of its own."""
-        return tuple(
-            replace(item, task_id=task_id) if item.kind == "aftercorr" and item.task_id is None else item
-            for item in self.dependencies
-        )
-
-    def split(self, job_id: int, task_id: int) -> JobRecord:
-        """Take this task out of the array: a record of its own."""
-        task = JobRecord(job_id, self.spec)
-        task.array_job_id = self.array_job_id
-        task.array_task_id = task_id
-        task.pending = True
-        task.held = self.held
-        task.any_switches = self.any_switches
-        task.may_boot = self.may_boot
-        task.priority = self.priority
-        task.submitted_at = self.submitted_at
-        task.eligible_at = self.eligible_at
-        task.dependencies = self.dependencies_of(task_id)
-        task.accrued_at = self.accrued_at
-        task.reason = self.reason
-        task.reason_detail = self.reason_detail
-        task.expected_start_at = self.expected_start_at
-        task.expected_nodes = self.expected_nodes
-        return task
 
 
 class Verdict(Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ Source: DESIGN, snapshot -> plan -> apply.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -67,8 +67,18 @@ class ReadProfile(Protocol):
         """A copy to change, over a fork of the table."""
 
 
+class History(NamedTuple):
+    """What the core counts as time passes, and no record holds: usage and committed minutes, and run times of jobs.
+
+    The core changes both, so a snapshot is given them anew.
+    """
+
+    minutes: Minutes
+    run_times: Predictor
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What a cycle reads. Fields as in `Projection`; `now` in seconds since the epoch."""
+    """What a cycle reads. Fields as in `Projection` and `History`; `now` in seconds since the epoch."""
 
     now: float
     settings: ClusterSettings

@@ -25,6 +25,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
+from spritz.scheduling.view.snapshot import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,8 +109,6 @@ class _World:
                 )
             )
         state = self.machine.state
-        self.projection.follow_minutes(state.minutes)
-        self.projection.run_times = state.run_times
         self.projection.reset(
             state.jobs.values(),
             state.nodes.values(),
@@ -159,8 +158,8 @@ class _World:
 
     def _do(self, command: Struct, caller: Caller = SYSTEM) -> Struct:
         outcome = self.machine.handle(command, self.now, caller)
+        self.projection.follow(outcome.changes)
         for event in outcome.events:
-            self.projection.apply(event)
             self._follow(event)
         for effect in outcome.effects:
             self._obey(effect)
@@ -181,7 +180,9 @@ class _World:
         if not self.machine.state.pending:
             return
         self.replay.cycles += 1
-        plan, findings = cycle.run(self.projection.snapshot(self.now))
+        state = self.machine.state
+        history = History(state.minutes, state.run_times)
+        plan, findings = cycle.run(self.projection.snapshot(self.now, history))
         self.projection.remember(findings)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)

@@ -30,6 +30,7 @@ from spritz.model.cluster import SYSTEM
 from spritz_testing.daemons import rates, threads
 from spritz_testing.daemons.standby import Stored
 from spritz_testing.daemons.world import EPOCH
+from spritz_testing.projections import held, rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 STATE_IS_JOURNAL = "4: the state is the replay of the journal"
 STATE_HOLDS = "4: the state breaks no invariant"
+SCHEDULER_SEES = "4: the scheduler sees what the records say"
 BLOBS_ARE_THERE = "1: a live job has its script and environment"
 NOTHING_IS_EARLY = "1: nothing leaves before it is durable"
 IDS_ARE_NEW = "1: no job id is given twice"
@@ -267,6 +269,7 @@ class Inside:
         if self._looked_at != self.context.writer.last_sequence:
             self._looked_at = self.context.writer.last_sequence
             yield STATE_HOLDS, "; ".join(breaches(self.machine.state)[:3])
+            yield SCHEDULER_SEES, self.projection_breach()
             yield BLOBS_ARE_THERE, self.blob_breach()
             yield IDS_ARE_NEW, self.id_breach()
         yield QUEUES_ARE_SHORT, self.queue_breach()
@@ -328,6 +331,15 @@ class Inside:
         # What an image leaves out is the same in two images.
         different = [name for name in _KEPT if getattr(again.state, name) != getattr(self.machine.state, name)]
         return f"replay from event {first} differs at event {at} in {', '.join(different)}" if different else ""
+
+    def projection_breach(self) -> str:
+        """How the scheduler's projection, which follows changes, differs from one built from the records."""
+        seen, wanted = held(self.context.forecasts.projection), held(rebuilt(self.machine.state))
+        if seen["table"] is None:
+            wanted["table"] = None  # the next pass builds it
+        self.world.count("projection compared")
+        different = [name for name in seen if seen[name] != wanted[name]]
+        return f"the projection differs in {', '.join(different)}" if different else ""
 
     def _unwritten(self) -> Iterator[tuple[int, Event]]:
         """Events that may not be on disk yet, with their numbers."""

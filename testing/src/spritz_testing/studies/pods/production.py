@@ -66,8 +66,9 @@ class ProductionPlacement:
         plan, findings = cycle.run(self._projection.snapshot(self._now), 1000, expect=False)
         self._projection.remember(findings)
         started = None
-        for event in self._machine.handle(ApplyPlan(plan=plan), self._now).events:
-            self._projection.apply(event)
+        outcome = self._machine.handle(ApplyPlan(plan=plan), self._now)
+        self._projection.follow(outcome.changes)
+        for event in outcome.events:
             if isinstance(event, JobStarted):
                 started = event.allocation.nodes[0]
         self._projection.adopt(plan)
@@ -78,8 +79,7 @@ class ProductionPlacement:
         return int(started.node.removeprefix("n")), gpus
 
     def _apply(self, event: Event) -> None:
-        self._machine.apply(event)
-        self._projection.apply(event)
+        self._projection.follow(self._machine.apply(event))
 
 
 def _node(index: int, node: PodNode) -> NodeConfig:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.rules import Rules
+from spritz.scheduling.view.changes import jobs
 from spritz.scheduling.view.charges import count_charge
-from spritz.scheduling.view.events import running_jobs
 from spritz.scheduling.view.priority_inputs import policy_inputs
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def amend_policy(projection: Projection, change: PolicyChange) -> None:
         home = rules.partition_qos.get(record.allocation.partition, "")
         if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
             count_charge(projection.in_use, record.charge, -1)
-            record.charge = running_jobs.bill(projection, record, record.allocation)
+            record.charge = jobs.bill(projection, record, record.allocation)
     projection.free_all()
 
 
@@ -66,6 +66,6 @@ def make_rules(projection: Projection, policy: Policy) -> None:
     projection.rules = Rules.of(policy, projection.partitions, projection.settings.priority_policy, projection.nodes)
     projection.in_use = Ledger()
     for record in projection.records.values():
-        if record.allocation is not None and not record.completing:
-            record.charge = running_jobs.bill(projection, record, record.allocation)
+        if record.runs and record.allocation is not None:
+            record.charge = jobs.bill(projection, record, record.allocation)
     projection.priority_inputs = policy_inputs(projection.priority_inputs, projection.rules)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
-from spritz.scheduling.view.events import waiting_jobs
+from spritz.scheduling.view.changes import waiting_jobs
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.planned_starts import FutureStart, is_same, used_up
 from spritz.scheduling.view.profile import NEVER
