@@ -18,7 +18,7 @@ not edit. A new page takes the next free number and begins with `# NNNN Title` a
 """
 
 _TITLE = re.compile(r"#\s*(?:\d{4}:?\s+)?(.+)")
-_STATUS = re.compile(r"^(?:\*\*)?Status:(?:\*\*)?\s*(.+?)\s*$", re.MULTILINE)
+_STATUS = re.compile(r"^(?:\*\*)?Status:(?:\*\*)?\s*(.+?)\s*(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def markdown() -> str:
@@ -30,7 +30,6 @@ def markdown() -> str:
         if title is None:
             raise ValueError(f"{path.name} has no title")
         status = _STATUS.search(text)
-        rows.append(
-            f"| {path.name[:4]} | [{title.group(1)}]({path.name}) | {status.group(1) if status else 'accepted'} |"
-        )
+        words = " ".join(status[1].split()) if status else "accepted"
+        rows.append(f"| {path.name[:4]} | [{title[1]}]({path.name}) | {words} |")
     return INTRODUCTION + "\n".join(rows) + "\n"
