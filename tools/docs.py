@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tools import compatibility
 from tools.wrap import wrap
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -15,12 +16,6 @@ def _configuration() -> str:
     from spritz.config import reference
 
     return reference.markdown()
-
-
-def _compatibility() -> str:
-    from tools import compatibility
-
-    return compatibility.markdown()
 
 
 def _commands() -> str:
@@ -44,10 +39,10 @@ def _rest() -> str:
 #: page -> what writes it; long lines are wrapped afterwards
 PAGES: dict[str, Callable[[], str]] = {
     "reference/slurm.conf.md": _configuration,
-    "compatibility.md": _compatibility,
     "reference/commands.md": _commands,
     "reference/rest.md": _rest,
     "decisions/index.md": _decisions,
+    **compatibility.PAGES,
 }
 
 

@@ -2,8 +2,7 @@
 ignored.
 
 A command has one table, `OPTIONS`: a row for *every* option that Slurm's command of that name has. From it come the
-parser, `--help`, `--usage`,
-tab completion and `docs/compatibility.md`.
+parser, `--help`, `--usage`, tab completion and `docs/compatibility/options.md`.
 
 Source: sbatch(1), srun(1), salloc(1), squeue(1), sinfo(1), scancel(1), scontrol(1); getopt(3) for the grammar.
 """
