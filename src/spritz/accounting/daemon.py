@@ -110,7 +110,15 @@ async def serve(
         try:
             if await _open_database(store, log, stopping):
                 await _serve_database(
-                    store, settings, membership, startup, log, slurm_uid, stopping=stopping, lost=lost, told=waited
+                    store,
+                    settings,
+                    membership,
+                    startup,
+                    log,
+                    slurm_uid,
+                    stopping=stopping,
+                    lost=lost,
+                    start_reported=waited,
                 )
             watch.cancel_all()
             if lost.is_set():
@@ -134,9 +142,9 @@ async def _serve_database(
     *,
     stopping: asyncio.Event,
     lost: asyncio.Event,
-    told: bool,
+    start_reported: bool,
 ) -> None:
-    """Serve until `stopping`, or until the lock is `lost`. `told`: the start was reported already."""
+    """Serve until `stopping`, or until the lock is `lost`. `start_reported`: the start was reported already."""
     loop = asyncio.get_running_loop()
     reader = Worker("configuration")
     api, table = await _answers(store, settings, log, slurm_uid)
@@ -147,7 +155,7 @@ async def _serve_database(
             certificate = _take_machines(server, membership, tasks, log) if membership is not None else None
             api.admin.reload = lambda: _reload(api, reader, settings.path, certificate, log)
             await _listen(server, settings, log)
-            if not told:
+            if not start_reported:
                 startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             _begin_upkeep(api, store, tasks, log)

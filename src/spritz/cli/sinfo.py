@@ -83,7 +83,7 @@ def main(argv: list[str], context: Context) -> int:
         check_displaced(options_given, context)
         several: list[ControllerConfig] = []
         if "clusters" in options:
-            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            several = clusters.chosen(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("federation", None)
         elif "federation" in options and "local" not in options:
             several = clusters.federated()

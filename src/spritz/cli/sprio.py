@@ -83,7 +83,7 @@ def main(argv: list[str], context: Context) -> int:
         _say_options(options, sum(1 for key, _ in options_given if key == "verbose"), context)
     try:
         if "clusters" in options:
-            clusters.only(options["clusters"], context, said=clusters.source(options_given))
+            clusters.only(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("sibling", None)
             return _run(options, context)
         several: list[ControllerConfig] = []

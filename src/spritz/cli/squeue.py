@@ -116,7 +116,7 @@ def main(argv: list[str], context: Context) -> int:
         conditions.check_displaced(options_given, context)
         several: list[ControllerConfig] = []
         if "clusters" in options:
-            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            several = clusters.chosen(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("federation", None)
             if len(several) > 1 and "noheader" in options:
                 options["name-clusters"] = ""

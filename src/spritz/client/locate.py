@@ -192,10 +192,10 @@ def state_home() -> str:
     base = os.environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):
         return os.path.join(base, "spritz")
-    own = os.path.join(_home(), ".local/state/spritz")
-    if os.geteuid() == 0 and not os.path.exists(os.path.join(own, "default/etc/slurm.conf")):
+    user_home = os.path.join(_home(), ".local/state/spritz")
+    if os.geteuid() == 0 and not os.path.exists(os.path.join(user_home, "default/etc/slurm.conf")):
         return system_state_home()
-    return own
+    return user_home
 
 
 def system_state_home() -> str:

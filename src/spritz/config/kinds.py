@@ -325,7 +325,7 @@ def _options_of(text: str) -> tuple[str, ...]:
     import re  # rarely needed, and commands read slurm.conf too
 
     hosts = re.compile(r"://[^,/?\s]*(?:,[\w.:\[\]%-]+)+(?=[/?])")
-    marked = hosts.sub(lambda found: found[0].replace(",", "\0"), text)
+    marked = hosts.sub(lambda match: match[0].replace(",", "\0"), text)
     return tuple(word.replace("\0", ",") for word in words_of(marked))
 
 

@@ -307,8 +307,8 @@ class _Daemon:
             leading = context.journal
 
             def record_again() -> None:
-                told = record(leading, self._configuration, self._membership, self._log)
-                context.tasks.spawn_contained(told, name="agreement")
+                recording = record(leading, self._configuration, self._membership, self._log)
+                context.tasks.spawn_contained(recording, name="agreement")
 
             context.nodes.on_term.append(record_again)
         context.writer = writer = SingleWriter(

@@ -275,7 +275,7 @@ def map(function: Callable[..., Result], items: Iterable[Any], **options: Any) -
     `parallel` limits the number of calls that run at the same time. Other options as for `submit`. Raises
     ExperimentError.
     """
-    given, rest = _split(function, options, own=False)
+    given, rest = _split(function, options, checked=False)
     if rest:
         raise ExperimentError(f"map has no option {next(iter(rest))}", hint="functools.partial binds arguments")
     return submit_array([((item,), {}) for item in items], [function], given)
@@ -425,11 +425,11 @@ class Executor:
 
 
 def _split(
-    function: Callable[..., Any] | None, named: Mapping[str, Any], *, own: bool = True
+    function: Callable[..., Any] | None, named: Mapping[str, Any], *, checked: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options of the run, arguments of the function). Raises ExperimentError for a name that could be either."""
     options = {name: value for name, value in named.items() if name in _OPTIONS or name in _EXTRA}
-    if function is not None and own:
+    if function is not None and checked:
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):

@@ -88,7 +88,7 @@ def table(command: list[str], names: tuple[str, ...]) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in rows if len(row) >= len(names)]
 
 
-def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
+def words(row: dict[str, str], group: Using, of_user: Using) -> list[str]:
     """The limits of one association or QOS: of all its jobs, of its user's, of each job."""
     sentences = []
     for name, limit in counts(row.get("GrpTRES", "")).items():
@@ -100,11 +100,13 @@ def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
     if row.get("GrpWall"):
         sentences.append(f"all jobs together: {row['GrpWall']} of running in all")
     for name, limit in counts(row.get("MaxTRESPU", "")).items():
-        sentences.append(f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, own.tres[name])}")
+        sentences.append(
+            f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, of_user.tres[name])}"
+        )
     for key in ("MaxJobs", "MaxJobsPU"):
-        sentences += _number(row, key, "your jobs: at most {} running", own.running, "running")
+        sentences += _number(row, key, "your jobs: at most {} running", of_user.running, "running")
     for key in ("MaxSubmit", "MaxSubmitPU"):
-        sentences += _number(row, key, "your jobs: at most {} queued or running", own.submitted, "there")
+        sentences += _number(row, key, "your jobs: at most {} queued or running", of_user.submitted, "there")
     for name, limit in counts(row.get("MaxTRES", "")).items():
         sentences.append(f"each job: at most {_amount(name, limit)}")
     for name, limit in counts(row.get("MaxTRESMins", "")).items():

@@ -94,16 +94,16 @@ def kind_of(directory: Path) -> str:
 
 def wait_ready(entry: Entry, tell: Callable[[str], None]) -> None:
     """Wait until the session is ready. Raises ExperimentError if it ends before."""
-    directory, told, asked_at = Path(entry.directory), "", 0.0
+    directory, reported_reason, asked_at = Path(entry.directory), "", 0.0
     while not any(event["event"] == "ready" for event in record.events(directory)):
         if time.monotonic() - asked_at > 1.0:
             asked_at = time.monotonic()
             job = slurm.queued([entry.job_id]).get(entry.job_id)
             if job is None or job.state in slurm.FINAL:
                 raise ExperimentError(f"{entry.name} has ended", hint=f"`spritz logs {entry.name}` says why")
-            if job.state == "PENDING" and job.reason not in ("None", told):
-                told = job.reason
-                tell(f"spritz: job {entry.job_id} waits: {told}\n")
+            if job.state == "PENDING" and job.reason not in ("None", reported_reason):
+                reported_reason = job.reason
+                tell(f"spritz: job {entry.job_id} waits: {reported_reason}\n")
         time.sleep(0.1)
 
 

@@ -151,13 +151,13 @@ def chart(name: str, collected: Usage, *, width: int = _WIDTH) -> str:
     for item in collected.series:
         mean = sum(item.values) / len(item.values)
         if item.what == "metric":
-            told = f"last {item.values[-1]:g}"
+            summary = f"last {item.values[-1]:g}"
         else:
-            told = f"{scaled(mean, item.unit)}, {scaled(max(item.values), item.unit)}"
+            summary = f"{scaled(mean, item.unit)}, {scaled(max(item.values), item.unit)}"
         owner = item.owner if item.owner != shown else ""
         shown = item.owner
         label = "" if item.what == "metric" else item.what
-        lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {told}")
+        lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {summary}")
     if collected.marks:
         lines.append(f"{'':<{owners}} {'':<{kinds}}  {''.join(marked)}")
         lines += [f"{indent}{clock(mark.at)} {mark.text}" for mark in collected.marks[:20]]

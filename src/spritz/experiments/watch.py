@@ -259,16 +259,16 @@ def session(directory: Path) -> int:
             active_at = max(active_at, last_activity(directory, processes, server))
             left = active_at + idle - time.time()
             if left <= 0:
-                said = f"nothing has been done here for {span(idle)}: the session ends"
+                message = f"nothing has been done here for {span(idle)}: the session ends"
                 for terminal in sorted(processes.terminals):
-                    write_to(terminal, f"\r\nspritz: {said}\r\n")
-                tell(directory, said, last=True)
+                    write_to(terminal, f"\r\nspritz: {message}\r\n")
+                tell(directory, message, last=True)
                 say(directory, "idle", action="end")
                 return 0
             if left <= warning and not warned:
                 warned = True
-                said = f"nothing has been done here for {span(idle - left)}: this session ends in {span(left)}"
-                text = f"{said}; `spritz dev extend {directory.name} 0` keeps it"
+                message = f"nothing has been done here for {span(idle - left)}: this session ends in {span(left)}"
+                text = f"{message}; `spritz dev extend {directory.name} 0` keeps it"
                 tell(directory, text)
                 say(directory, "idle", action="warn", left=round(left))
                 for terminal in sorted(processes.terminals):
@@ -373,7 +373,7 @@ def guard(directory: Path) -> None:
     parent, what = os.getppid(), str(options["watch"])
     below, warn, end = float(options["below"]), float(options["warn_after"]), float(options["end_after"])
     samples = Samples(directory, what)
-    busy_at, warned, told = time.monotonic(), False, False
+    busy_at, warned, acted = time.monotonic(), False, False
     pause = min(30.0, max(0.2, warn / 10))
     while True:
         time.sleep(pause)
@@ -382,7 +382,7 @@ def guard(directory: Path) -> None:
         use = samples.greatest()
         if use is None or use >= below:
             # None: the load is unknown, so the run does not count as idle.
-            busy_at, warned, told = time.monotonic(), False, False
+            busy_at, warned, acted = time.monotonic(), False, False
             continue
         idle = time.monotonic() - busy_at
         name = "GPUs" if what == "gpu" else "CPUs"
@@ -391,8 +391,8 @@ def guard(directory: Path) -> None:
             then = f"; at {span(end)} its job ends" if options["action"] == "end" else ""
             tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}{then}")
             say(directory, "idle", action="warn", what=what, seconds=round(idle))
-        if idle >= end and not told:
-            told = True
+        if idle >= end and not acted:
+            acted = True
             say(directory, "idle", action=options["action"], what=what, seconds=round(idle))
             if options["action"] != "end":
                 tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}")

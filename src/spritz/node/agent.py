@@ -385,7 +385,7 @@ class Agent:
                 here.setup.container.sweep(here.machine.lives)
         return count
 
-    def _tell_boots(self, here: _NodeHere, found: Sequence[spools.FoundStep], boot_id: str) -> None:
+    def _tell_boots(self, here: _NodeHere, steps: Sequence[spools.FoundStep], boot_id: str) -> None:
         """Tell which of these steps were begun before the machine's last boot, and of which the spool or the kernel
         does not tell. Stores the id of this boot, and those steps for the daemons after this one: their ends may not
         have been told when it ends.
@@ -395,15 +395,15 @@ class Agent:
             before = here.spool.last_boot()
             is_known = bool(before and boot_id)
             has_booted = is_known and not is_same_boot(before, boot_id)
-            for step in found if has_booted else ():
+            for step in steps if has_booted else ():
                 spools.mark_before_boot(step.directory)
             if boot_id and before != boot_id:
                 here.spool.store_boot(boot_id)
         except OSError as error:  # where it is unknown, the age of the spool's directories tells
             self._log.error("spool.bootless", node=here.machine.node, error=error)
         if not is_known:
-            here.of_unknown_boot = frozenset(step.key for step in found)
-        here.before_boot = frozenset(step.key for step in found if has_booted or spools.is_before_boot(step.directory))
+            here.of_unknown_boot = frozenset(step.key for step in steps)
+        here.before_boot = frozenset(step.key for step in steps if has_booted or spools.is_before_boot(step.directory))
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""

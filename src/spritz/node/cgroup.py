@@ -222,7 +222,7 @@ def left_in(directory: str, supervisor_pid: int) -> list[Process]:
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
-    found: list[Process] = []
+    processes_left: list[Process] = []
     for group in (f"{path}/{TASKS}", f"{path}/{ADOPTED}", path):
         try:
             listed = [identify(pid) for pid in _inside(group)]
@@ -230,11 +230,11 @@ def left_in(directory: str, supervisor_pid: int) -> list[Process]:
             inside = _inside(group)
         except OSError:
             continue
-        found += [process for process in listed if process.pid in inside]
-        if not found and not inside:
+        processes_left += [process for process in listed if process.pid in inside]
+        if not processes_left and not inside:
             with contextlib.suppress(OSError):
                 os.rmdir(group)
-    return found
+    return processes_left
 
 
 def _inside(group: str) -> set[int]:

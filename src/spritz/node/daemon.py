@@ -570,9 +570,9 @@ class Daemon:
 
     async def _check_round(self, interval: float) -> None:
         states = self._settings.hooks.health_states
-        own, every = list(self._settings.nodes), list(self._settings.addresses)
+        local_nodes, every = list(self._settings.nodes), list(self._settings.addresses)
         async with Supervisor() as checks:
-            for name, pause in health.pauses(states, own, every, interval):
+            for name, pause in health.pauses(states, local_nodes, every, interval):
                 await self._clock.sleep(pause)
                 capacity = self._settings.nodes[name].config.capacity
                 if health.wants_check(states, health.state_of(capacity, name, self._agent.jobs(name))):

@@ -28,15 +28,15 @@ _PATIENCE_SECONDS = 10.0
 def leftovers(directory: str) -> list[Process]:
     """Processes of the step with this spool directory: by their mark, the sessions of its tasks, and its cgroup."""
     record = spools.read_record(directory)
-    found = set(processes.marked(spec.marker(directory)))
+    processes_left = set(processes.marked(spec.marker(directory)))
     if record is not None and record.pids:
         known = record.processes()
-        found.update(processes.in_sessions(known[1:]))
+        processes_left.update(processes.in_sessions(known[1:]))
         if not _is_replaced(record.pids[0], known):
             step = record.spec
             for group in {step.cgroup_memory, step.cgroup_devices, step.cgroup_cores, step.cgroup_tree}:
-                found.update(cgroup.left_in(group, record.pids[0]))
-    return sorted(process for process in found if process.pid != os.getpid())
+                processes_left.update(cgroup.left_in(group, record.pids[0]))
+    return sorted(process for process in processes_left if process.pid != os.getpid())
 
 
 def end(left: Iterable[Process]) -> None:

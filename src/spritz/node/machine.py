@@ -484,13 +484,13 @@ class Machine:
         # Steps first, for they say why their srun fails: the report ends the job, and with it steps that are open. It
         # also says what becomes of the job, before the end of its script would.
         waiting.sort(key=lambda message: _key(message).step_id == STEP_BATCH)
-        told = not entry.wants_prolog
+        reported = not entry.wants_prolog
         for message in waiting:
             key = _key(message)
             self._remember_end(key)
-            if key.step_id == STEP_BATCH and not told:
+            if key.step_id == STEP_BATCH and not reported:
                 actions.append(self._prolog_report(life, error))
-                told = True
+                reported = True
             actions.append(
                 Send(
                     StepFinished(
@@ -505,7 +505,7 @@ class Machine:
                     )
                 )
             )
-        if not told:
+        if not reported:
             actions.append(self._prolog_report(life, error))
         entry.wants_gone = True
         return actions + self._go_on(life, entry)
@@ -542,8 +542,8 @@ class Machine:
         if entry.epilog == "running":
             return []
         self._forget(life)
-        told: Actions = [self._job_gone(life)] if entry.wants_gone else []
-        return told + self._let_in() if entry.evicted else told
+        reports: Actions = [self._job_gone(life)] if entry.wants_gone else []
+        return reports + self._let_in() if entry.evicted else reports
 
     def _let_in(self) -> Actions:
         """Begin what has waited for evicted jobs, if none is left."""

@@ -311,9 +311,9 @@ class Container:
 
     def _state(self) -> dict[str, Any] | None:
         """The answer of RunTimeQuery; None if it knows no such container."""
-        said = self._shell("RunTimeQuery", self._task.query)
+        answer = self._shell("RunTimeQuery", self._task.query)
         try:
-            state = json.loads(said)
+            state = json.loads(answer)
         except ValueError:
             return None
         return state if isinstance(state, dict) and state.get("status") else None

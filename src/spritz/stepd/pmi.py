@@ -250,8 +250,8 @@ class _Client:
             self._answer(name, {b"jobid": server.about.job_id.encode()})
         elif name == b"info-getjobattr":
             key = message.get(b"key", b"")
-            own = b"%d" % server.about.size if key == b"universeSize" else None
-            self._value(name, own or server.known.get(key))
+            universe_size = b"%d" % server.about.size if key == b"universeSize" else None
+            self._value(name, universe_size or server.known.get(key))
         elif name == b"info-putnodeattr":
             self._put_of_node(message.get(b"key", b""), message.get(b"value", b""))
             self._answer(name, {})

@@ -131,7 +131,7 @@ def marked(marker: bytes) -> list[Process]:
 
     Slow (reads all of /proc): only for cleaning up after a supervisor that was killed.
     """
-    found = []
+    processes = []
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
@@ -141,10 +141,10 @@ def marked(marker: bytes) -> list[Process]:
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 if marker in file.read().split(b"\0"):
-                    found.append(process)
+                    processes.append(process)
         except OSError:
             continue
-    return found
+    return processes
 
 
 def in_sessions(leaders: Iterable[Process]) -> list[Process]:
@@ -153,17 +153,17 @@ def in_sessions(leaders: Iterable[Process]) -> list[Process]:
     Of a leader that is gone, none: once its session is empty the number may be another's, who makes a session with it.
     """
     sessions = {leader.pid: leader for leader in leaders if exists(leader)}
-    found: list[tuple[Process, int]] = []
+    processes: list[tuple[Process, int]] = []
     for entry in os.listdir("/proc") if sessions else ():
         if entry.isdecimal():
             process = identify(int(entry))
             try:
                 if (session := os.getsid(process.pid)) in sessions:
-                    found.append((process, session))
+                    processes.append((process, session))
             except OSError:
                 continue
     # A leader that is still there was there all the time.
-    return [process for process, session in found if exists(sessions[session])]
+    return [process for process, session in processes if exists(sessions[session])]
 
 
 def memory_bytes(pid: int) -> tuple[int, int, int]:

@@ -183,9 +183,9 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     """
     reader, writer = os.pipe()
     name = octets(program)
-    own = environment | {b"SLURM_SCRIPT_CONTEXT": b"prolog_task"}
+    prolog_environment = environment | {b"SLURM_SCRIPT_CONTEXT": b"prolog_task"}
     try:
-        pid = os.posix_spawn(name, [name], own, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+        pid = os.posix_spawn(name, [name], prolog_environment, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
     except OSError as error:
         os.close(reader)
         os.close(writer)
@@ -193,11 +193,11 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
         _end_for_prolog(1)
     os.close(writer)
     with open(reader, "rb") as output:
-        said = output.read()
+        output_bytes = output.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status:
         _end_for_prolog(max(status, 1))
-    printed = apply_task_prolog(said, environment)
+    printed = apply_task_prolog(output_bytes, environment)
     if printed:
         os.write(1, printed)
 
@@ -207,10 +207,10 @@ def _end_for_prolog(status: int) -> NoReturn:
     os._exit(status)
 
 
-def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
+def apply_task_prolog(output: bytes, environment: dict[bytes, bytes]) -> bytes:
     """Change `environment` as the lines say; what is to be printed on the task's standard output."""
     printed = b""
-    for line in said.split(b"\n"):
+    for line in output.split(b"\n"):
         verb, _, rest = line.lstrip().partition(b" ")
         rest = rest.lstrip()
         if verb == b"print":

@@ -531,8 +531,8 @@ class Supervisor:
             self._ends = {}
             for task in self._group.tasks:
                 if task.spec.end and task.pid:
-                    pid, said = epilogs.start_end(self.spec, task.spec, task.pid)
-                    self._ends[pid] = task.spec.task_id, said
+                    pid, output = epilogs.start_end(self.spec, task.spec, task.pid)
+                    self._ends[pid] = task.spec.task_id, output
                     processes.spared.add(pid)
             if self._ends:
                 self._childless = False
@@ -541,8 +541,8 @@ class Supervisor:
 
     def _end_ended(self, pid: int, status: int) -> None:
         assert self._ends is not None
-        task_id, said = self._ends.pop(pid)
-        why = epilogs.last_line(said)
+        task_id, output = self._ends.pop(pid)
+        why = epilogs.last_line(output)
         processes.spared.discard(pid)
         if status:
             late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

@@ -75,8 +75,10 @@ class StepUsage:
         use.system += used.ru_stime
         use.live = (0.0, 0.0)  # it was a part of what has ended now
         # Until its exec a child had our memory, and the kernel counts that, too: a peak below ours may be just that.
-        own = used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if own and (self._memory == "rss" or not use.rss):  # what the kernel has counted has shared pages in it
+        is_above_ours = used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if is_above_ours and (
+            self._memory == "rss" or not use.rss
+        ):  # what the kernel has counted has shared pages in it
             use.rss = max(use.rss, used.ru_maxrss * 1024)
         use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
         use.written = max(use.written, used.ru_oublock * _BLOCK_BYTES)
@@ -116,12 +118,12 @@ class StepUsage:
         for pid in pids:
             spent = processes.cpu_seconds(pid)
             user, system = user + spent[0], system + spent[1]
-            own, rss, size = processes.memory_bytes(pid)
+            private_rss, rss, size = processes.memory_bytes(pid)
             if self._memory == "private":
-                rss = own
+                rss = private_rss
             elif self._memory == "pss":
                 rss = processes.proportional_bytes(pid) or rss
-            private, resident, virtual = private + own, resident + rss, virtual + size
+            private, resident, virtual = private + private_rss, resident + rss, virtual + size
             taken, given = processes.disk_bytes(pid)
             read, written = read + taken, written + given
         use.live = (user, system)

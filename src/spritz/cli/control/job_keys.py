@@ -244,7 +244,7 @@ def _tres_bind(text: str) -> Changes:
     from spritz.cli.submit.refusals import Source
 
     made: Changes = {}
-    SETTERS["tres-bind"](made, text, Source(None, "/", {}, lambda said: None))
+    SETTERS["tres-bind"](made, text, Source(None, "/", {}, lambda _message: None))
     return made
 
 

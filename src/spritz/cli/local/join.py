@@ -202,12 +202,12 @@ def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
     controller = parse_address(arguments.address)
     paths.create()
     joined = join(controller, token, "", paths.etc, arguments.host.lower())
-    own = {
+    local_settings = {
         "SlurmdSpoolDir": f"{paths.spool}/%n",
         "SlurmdPidFile": paths.node_pid,
         "SlurmdLogFile": paths.node_log,
     }
-    write_joined(paths.etc, structs.replace(joined, own=own))
+    write_joined(paths.etc, structs.replace(joined, own=local_settings))
     for role in ("node", "login"):
         pid = daemons.member(paths, role)
         if pid is not None and not daemons.stop(pid):

@@ -119,8 +119,8 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
         machine = pipe.machine
         if machine is None or machine.role != secure.role or secure.cluster not in ("", machine.cluster):
             pipe.abort()
-            said = "nothing" if machine is None else f"{machine.role} of cluster {machine.cluster}"
-            raise PermissionError(1, f"its certificate says {said}, not {secure.role} of cluster {secure.cluster}")
+            identity = "nothing" if machine is None else f"{machine.role} of cluster {machine.cluster}"
+            raise PermissionError(1, f"its certificate says {identity}, not {secure.role} of cluster {secure.cluster}")
         return pipe
     try:
         if not pipe.is_same_machine:

@@ -136,7 +136,7 @@ class Member:
 
     async def _addresses_of_controllers(self) -> list[str]:
         """As numbers, so that looking needs no name service."""
-        found: list[str] = []
+        addresses: list[str] = []
         for address in self.addresses:
             if isinstance(address, str):
                 continue
@@ -146,8 +146,8 @@ class Member:
                 )
             except (OSError, UnicodeError):
                 continue
-            found += [str(place[0]) for _, _, _, _, place in resolved]
-        return found
+            addresses += [str(place[0]) for _, _, _, _, place in resolved]
+        return addresses
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
         """Relay users of this machine to slurmdbd: by its socket's name if it runs elsewhere, by a name apart if one of

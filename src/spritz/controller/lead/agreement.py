@@ -69,9 +69,9 @@ async def record(
     journal: PostgresJournal, configuration: Configuration, membership: Membership | None, log: Logger
 ) -> None:
     """Store the hashes of this controller, which leads."""
-    own = msgspec.json.encode(agreement_of(configuration, membership, journal.term))
+    agreement = msgspec.json.encode(agreement_of(configuration, membership, journal.term))
     try:
-        await Worker("agreement").run(journal.keep, RECORD, own)
+        await Worker("agreement").run(journal.keep, RECORD, agreement)
     except JournalError as error:  # standbys compare nothing then; the lease decides who leads
         log.error("leader.not_recorded", error=error.message)
 

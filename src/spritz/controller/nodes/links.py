@@ -211,9 +211,9 @@ class NodeLinks:
 
     def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
         """Refuse a registration; logged once for a `kind` of refusal, however often the daemon retries."""
-        told = self._refusals.get(report.name)
+        last_refusal = self._refusals.get(report.name)
         self._refusals[report.name] = kind, f"{refusal.text}: {refusal.hint}" if refusal.hint else refusal.text
-        if told is None or told[0] != kind:
+        if last_refusal is None or last_refusal[0] != kind:
             peer = call.channel.pipe.peer_name
             self._context.log.error("node.refused", node=report.name, reason=refusal.text, peer=peer)
         call.reply(refusal)
@@ -231,24 +231,24 @@ class NodeLinks:
         term would make the other do the same. With the journal in PostgreSQL the database has the last word.
         """
         context = self._context
-        own, now = context.journal.term, context.clock.monotonic()
+        term, now = context.journal.term, context.clock.monotonic()
         if report.term_seconds < now - self._began_at:
             message = (
-                f"{report.name} heard another slurmctld of this cluster, of term {report.term} (ours is {own}), "
+                f"{report.name} heard another slurmctld of this cluster, of term {report.term} (ours is {term}), "
                 f"{report.term_seconds:.0f} s ago"
             )
             hint = "two run with copies of one state: stop the one that is not to lead, then restart the other one"
             self._refuse(report, call, Rejection(code="ESLURM_DISABLED", message=message, hint=hint), "rival")
             return
-        if report.term - own > TERMS_LOST_MAX:
-            message = f"{report.name} says that it has heard term {report.term}; ours is {own}"
+        if report.term - term > TERMS_LOST_MAX:
+            message = f"{report.name} says that it has heard term {report.term}; ours is {term}"
             refusal = Rejection(code="ESLURM_DISABLED", message=message, hint="restart its slurmd")
             self._refuse(report, call, refusal, "term")
             return
         if not self._restored:
             self._restored = True
             detail = "nodes have followed a later controller: the state was restored from an older copy"
-            context.log.error("state.older", node=report.name, term=own, later_term=report.term, detail=detail)
+            context.log.error("state.older", node=report.name, term=term, later_term=report.term, detail=detail)
             context.writer.handle_own(SkipJobIds(below=context.machine.state.next_job_id + IDS_LOST))
 
         def raised() -> None:

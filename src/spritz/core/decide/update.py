@@ -398,22 +398,27 @@ def _change(context: DecisionContext, job: Job, changes: dict[str, object], prio
 def _with_request(before: Job, after: Job) -> Job:
     """What a pending job's origin asks of other clusters is the same: copies of the old request are taken back, and
     others made."""
-    tie = after.federation
-    if tie is None or tie.request is None or after.spec == before.spec or after.state is not JobState.PENDING:
+    federated = after.federation
+    if (
+        federated is None
+        or federated.request is None
+        or after.spec == before.spec
+        or after.state is not JobState.PENDING
+    ):
         return after
     changed = {
         name: getattr(after.spec, name)
         for name in JobSpec.__struct_fields__
         if getattr(after.spec, name) != getattr(before.spec, name)
     }
-    request = replace(tie.request, **changed)
+    request = replace(federated.request, **changed)
     siblings = tuple(
         sibling
-        if sibling.state is SiblingState.LEAVING or sibling.cluster in (tie.runs_on, tie.lock)
+        if sibling.state is SiblingState.LEAVING or sibling.cluster in (federated.runs_on, federated.lock)
         else replace(sibling, state=SiblingState.LEAVING)
-        for sibling in tie.siblings
+        for sibling in federated.siblings
     )
-    return replace(after, federation=replace(tie, request=request, siblings=siblings))
+    return replace(after, federation=replace(federated, request=request, siblings=siblings))
 
 
 def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object]) -> None:

@@ -132,8 +132,8 @@ def _command(pipeline: Pipeline, step: StepRecord, unit: Unit, output: str) -> i
 
 
 def _submit_rest(pipeline: Pipeline, step: StepRecord) -> int:
-    own = {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", *(step.options.get("env") or {})}
-    environment = {key: value for key, value in os.environ.items() if key not in own}
+    replaced = {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", *(step.options.get("env") or {})}
+    environment = {key: value for key, value in os.environ.items() if key not in replaced}
     for patience in (*_PATIENCE_SECONDS, 0):
         try:
             submitted = advance(pipeline, Store(pipeline.directory.parent.parent), environment=environment)

@@ -266,24 +266,24 @@ def _groups(job: Job, node: str, setup: NodeSetup) -> dict[str, Any]:
     daemons = setup.cgroup_memory
     if not memory:
         return directories
-    own = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
+    group = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
     if daemons:
-        directories = {field: own if directory == daemons else directory for field, directory in directories.items()}
+        directories = {field: group if directory == daemons else directory for field, directory in directories.items()}
     return {**directories, "job_memory_limit_mib": memory, "job_swap_limit_mib": swap}
 
 
 def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:
     share = step.nodes[node_index]
-    own = environment.task_variables(share, local_id)
+    variables = environment.task_variables(share, local_id)
     gpus = gpu_mask(share.allocation.gres)
     if gpus:
         if share.gpus_by_task:
             mask = mask_of(share.gpus_by_task[local_id]) & gpus
-            own["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
+            variables["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
         else:
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
         facts = setup.facts
-        own |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
+        variables |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
     where = streams.step_streams(job, step, setup.host or node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     argv, end = _argv(step, share.task_ids[local_id]), _NO_END
@@ -299,7 +299,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
         task_id=share.task_ids[local_id],
         argv=argv,
         end=end,
-        environment=tuple(f"{name}={value}" for name, value in own.items()),
+        environment=tuple(f"{name}={value}" for name, value in variables.items()),
         cpus=_bound(cpus, setup),
         stdin=where.stdin,
         stdout=where.stdout,
@@ -449,8 +449,8 @@ def _identity(job: Job) -> Identity:
 def _nice(environment: tuple[bytes, ...], uid: int, setup: NodeSetup) -> int:
     if not setup.propagate_priority:
         return 0
-    asked, own = niceness.submitted(environment), os.getpriority(os.PRIO_PROCESS, 0)
-    return niceness.increment(setup.propagate_priority, asked, own, privileged=uid == os.geteuid() == 0)
+    asked, current = niceness.submitted(environment), os.getpriority(os.PRIO_PROCESS, 0)
+    return niceness.increment(setup.propagate_priority, asked, current, privileged=uid == os.geteuid() == 0)
 
 
 def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup, *, asked: bool) -> tuple[tuple[str, int], ...]:

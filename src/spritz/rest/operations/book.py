@@ -299,8 +299,8 @@ async def delete_associations(ask: Ask) -> Result:
         if single and len(chosen) > 1:
             raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match instead of one", "query")
         drops = edits.delete_associations(book, chosen)
-        said = [requests.label(record) for record in drops if isinstance(record, Association)]
-        return [], drops, said
+        labels = [requests.label(record) for record in drops if isinstance(record, Association)]
+        return [], drops, labels
 
     return Answer(body={"removed_associations": await change(ask, make)})
 

@@ -71,7 +71,7 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
                 if other.id not in jobs or rank < jobs[other.id][0]:
                     jobs[other.id] = rank, other, shape, own_shape
     users: dict[str, int] = {}
-    for _key, other, _shape, _own in jobs.values():
+    for _key, other, _shape, _own_shape in jobs.values():
         user = view.named(other, "")[1]
         users[user] = users.get(user, 0) + 1
     foremost = sorted(jobs.values(), key=lambda item: item[0])[:SHOWN_MAX]

@@ -117,12 +117,12 @@ def _dealt(
         node_request = request_of_node(request, tuple(share))
         tasks, _gpus = capacity(table.rows[candidate.index], node_request)
         parts.append((Candidate(candidate.index, tasks, sum(share)), node_request))
-    if any(left) or not all(candidate.tasks for candidate, _own in parts):
+    if any(left) or not all(candidate.tasks for candidate, _node_request in parts):
         return None
     target = target_of(request)
-    if target.tasks is None and any(candidate.tasks < target.tasks_per_node for candidate, _own in parts):
+    if target.tasks is None and any(candidate.tasks < target.tasks_per_node for candidate, _node_request in parts):
         return None
-    portions = portions_of([candidate for candidate, _own in parts], target)
+    portions = portions_of([candidate for candidate, _node_request in parts], target)
     return (
         None
         if portions is None

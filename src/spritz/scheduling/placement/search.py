@@ -206,8 +206,8 @@ class _Job:
         ways: list[Sums] = [()]
         for pairs in self.choice.groups:
             mine = [position for position, (members, _count) in enumerate(pairs) if index in members]
-            ones = [tuple(int(at == one) for at in range(len(pairs))) for one in mine] or [(0,) * len(pairs)]
-            ways = [(*way, *one) for way in ways for one in ones]
+            ones = [tuple(int(at == feature) for at in range(len(pairs))) for feature in mine] or [(0,) * len(pairs)]
+            ways = [(*way, *feature) for way in ways for feature in ones]
         return tuple(ways)
 
     # -- sets of nodes
@@ -273,7 +273,7 @@ class _Job:
             totals = [sum(values) for values in zip(*(self._size(offer) for _at, offer in members), strict=True)]
             sizes[leaf] = (nodes, *(total if nodes else 0 for total in totals[1:]))
         tables: dict[int, Sets] = {}
-        found: list[tuple[int, int, Sums, Chain]] = []
+        candidates: list[tuple[int, int, Sums, Chain]] = []
         below_seen: set[tuple[int, ...]] = set()
         for switch, level in enumerate(fabric.levels.tolist()):
             below = [leaf for leaf in np.flatnonzero(fabric.below[switch]).tolist() if leaf in parts]
@@ -282,7 +282,7 @@ class _Job:
             below_seen.add(tuple(below))
             if not self._leaves_suffice([sizes[leaf] for leaf in below]):
                 continue
-            if found and level > found[0][0] and self._is_wanted(found):
+            if candidates and level > candidates[0][0] and self._is_wanted(candidates):
                 break
             for leaf in below:
                 if leaf not in tables:
@@ -290,19 +290,21 @@ class _Job:
                     tables[leaf] = {sums: entry for sums, entry in grown.items() if self._whole_segments(sums[0])}
             for sums, leaves, tasks, chain in self._joined([tables[leaf] for leaf in below]):
                 if self._enough(sums, tasks):
-                    found.append((level, leaves, sums, chain))
-        return self._first(found)
+                    candidates.append((level, leaves, sums, chain))
+        return self._first(candidates)
 
-    def _is_wanted(self, found: Sequence[tuple[int, int, Sums, Chain]]) -> bool:
+    def _is_wanted(self, sets: Sequence[tuple[int, int, Sums, Chain]]) -> bool:
         """Whether one of these sets has as many nodes as the job would like."""
-        return any(sums[0] >= min(self.target.nodes_wanted, self.nodes_max) for _level, _leaves, sums, _chain in found)
+        return any(sums[0] >= min(self.target.nodes_wanted, self.nodes_max) for _level, _leaves, sums, _chain in sets)
 
-    def _first(self, found: Sequence[tuple[int, int, Sums, Chain]]) -> Chain:
+    def _first(self, sets: Sequence[tuple[int, int, Sums, Chain]]) -> Chain:
         """The best of these sets: of the wanted size, then near, then small or large as the job asks."""
         wanted = min(self.target.nodes_wanted, self.nodes_max)
         largest = -1 if wanted > self.target.nodes_min or self.request.nodes_want_max else 1
         best = min(
-            found, key=lambda item: (item[2][0] < wanted, item[0], item[1], largest * item[2][0], item[2]), default=None
+            sets,
+            key=lambda item: (item[2][0] < wanted, item[0], item[1], largest * item[2][0], item[2]),
+            default=None,
         )
         return None if best is None else best[3]
 
@@ -343,7 +345,7 @@ class _Job:
     def _sum(self, first: Sums, second: Sums) -> Sums | None:
         """Both together; None if they have more GPUs than the job."""
         counted = 1 + len(self.counts)
-        total = [one + other for one, other in zip(first, second, strict=True)]
+        total = [left + other for left, other in zip(first, second, strict=True)]
         for position, most in enumerate(self.counts, 1):
             total[position] = min(total[position], most)
         for position, most in enumerate(self.gpus, counted):
@@ -376,7 +378,7 @@ class _Job:
     def _contiguous(self, offers: list[Offer]) -> Chain:
         """The shortest stretch of neighbours that holds the job; the first of equal ones."""
         required = sum(offer.required for offer in offers)
-        found: list[tuple[int, int, Sums, Chain]] = []
+        candidates: list[tuple[int, int, Sums, Chain]] = []
         for first in range(len(offers)):
             sets: Sets = {self.nothing: (0, None)}
             named = 0
@@ -392,8 +394,10 @@ class _Job:
                     break
                 if named < required or not self._may_lie_on(leaves):
                     continue
-                found += [(0, 0, sums, chain) for sums, (tasks, chain) in sets.items() if self._enough(sums, tasks)]
-        return min(found, key=lambda item: item[2][0], default=(0, 0, (), None))[3]
+                candidates += [
+                    (0, 0, sums, chain) for sums, (tasks, chain) in sets.items() if self._enough(sums, tasks)
+                ]
+        return min(candidates, key=lambda item: item[2][0], default=(0, 0, (), None))[3]
 
     def _may_lie_on(self, leaves: Counter[int]) -> bool:
         """Whether the job may have so many nodes on these leaves."""

@@ -232,8 +232,12 @@ class PlannedStarts:
         next_one = items[place] if place < len(items) else None
         if self._in_turn or (next_one is not None and self.holder_of(next_one) == record.id):
             return next_one
-        own = next((item for item in items if self.holder_of(item) == record.id), None)
-        return next_one if own is None and next_one is not None and not self._waits(self.holder_of(next_one)) else own
+        reserved = next((item for item in items if self.holder_of(item) == record.id), None)
+        return (
+            next_one
+            if reserved is None and next_one is not None and not self._waits(self.holder_of(next_one))
+            else reserved
+        )
 
     def give(self, future_start: FutureStart, record: JobRecord) -> None:
         """The planned start is this job's from now on."""
@@ -257,17 +261,17 @@ class PlannedStarts:
         """The allocation of the job's planned start if its time has come and all of it is free. If it comes late, that
         of an equal job behind it may be free before: the two change places then.
         """
-        own = self.of(record, request)
-        allocation = None if own is None else self.free_allocation(own)
-        if own is None or allocation is not None or self._in_turn or own.start_at >= self._snapshot.now:
+        planned = self.of(record, request)
+        allocation = None if planned is None else self.free_allocation(planned)
+        if planned is None or allocation is not None or self._in_turn or planned.start_at >= self._snapshot.now:
             return allocation
         for other in self.ledger.of(request):
             if other.start_at > self._snapshot.now:
                 break
-            if other is not own and other not in self.considered:
+            if other is not planned and other not in self.considered:
                 allocation = self.free_allocation(other)
                 if allocation is not None:
-                    self._holders[own], self._holders[other] = self.holder_of(other), self.holder_of(own)
+                    self._holders[planned], self._holders[other] = self.holder_of(other), self.holder_of(planned)
                     self.changed = True
                     return allocation
         return None
@@ -330,10 +334,10 @@ class PlannedStarts:
         """Planned starts until then are worth more than the seconds by which the job could start before its own nodes
         are free: all, if it is late itself; those before its own one, if that is about to come; otherwise none.
         """
-        own = self.of(record, request)
-        if own is None or not self.is_about_to(own):
+        planned = self.of(record, request)
+        if planned is None or not self.is_about_to(planned):
             return -NEVER
-        return own.start_at if own.start_at > self._snapshot.now else NEVER
+        return planned.start_at if planned.start_at > self._snapshot.now else NEVER
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""
@@ -483,8 +487,8 @@ class PlannedStarts:
         if ahead is None or not needs:
             return []
         self.before_reading()
-        own_starts, own = self.of_jobs(record), self.of(record, request)
-        behind = self._licensed_behind(own, now) if own is not None else []
+        own_starts, planned = self.of_jobs(record), self.of(record, request)
+        behind = self._licensed_behind(planned, now) if planned is not None else []
         with ahead.without([*own_starts, *behind]):
             if ahead.first(request, needs, now) == now:
                 return []

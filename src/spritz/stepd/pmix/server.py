@@ -136,10 +136,10 @@ class Server:
 
     def environment(self, rank: int) -> tuple[bytes, ...]:
         """`NAME=value` of what a task must have to find us."""
-        found = Pointer()
+        variables = Pointer()
         proc = Proc(self._about.namespace.encode(), rank)
-        check(self._library, "PMIx_server_setup_fork", ctypes.byref(proc), ctypes.byref(found))
-        return strings(found.value)
+        check(self._library, "PMIx_server_setup_fork", ctypes.byref(proc), ctypes.byref(variables))
+        return strings(variables.value)
 
     def local_data(self, rank: int, reply: Reply) -> None:
         """What a task of this node has put, as soon as it has."""
@@ -264,10 +264,10 @@ class Server:
 
         def reply(status: int, data: bytes) -> None:
             try:
-                found = self._unpacked(data) if data else (Published * 0)()
+                published = self._unpacked(data) if data else (Published * 0)()
             except (PmixError, protocol.ProtocolError):
-                status, found = ERROR, (Published * 0)()
-            LookupDone(done)(status, ctypes.addressof(found), len(found), token)
+                status, published = ERROR, (Published * 0)()
+            LookupDone(done)(status, ctypes.addressof(published), len(published), token)
 
         self._host.post(lambda: self._host.look_up(wanted, needed, given.get(b"pmix.timeout", 0), reply))
         return SUCCESS
@@ -309,10 +309,10 @@ class Server:
 
     def _ranks(self, address: int, count: int) -> tuple[int, ...] | None:
         """Ranks of an array of processes; None if some are not of this step."""
-        own = self._about.namespace.encode()
+        namespace = self._about.namespace.encode()
         ranks: set[int] = set()
         for proc in (Proc * count).from_address(address):
-            if proc.namespace != own:
+            if proc.namespace != namespace:
                 return None
             if proc.rank == LOCAL_NODE:
                 ranks.update(self._about.ranks[self._about.node])

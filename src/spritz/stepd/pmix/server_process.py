@@ -88,11 +88,11 @@ class PmixServer:
         """The server has ended: remove its directory, and fail the step unless `end` was called before."""
         processes.spared.discard(self.pid)
         shutil.rmtree(self._directory, ignore_errors=True)
-        told = self._output()
+        output = self._output()
         os.close(self._errors)
         if not self._ending:
             self.end()
-            self._failed(f"mpi/pmix: the PMIx server died{told}")
+            self._failed(f"mpi/pmix: the PMIx server died{output}")
 
     def _first_word(self) -> list[dict[bytes, bytes]]:
         self._connection.settimeout(_START_SECONDS)
@@ -110,11 +110,11 @@ class PmixServer:
             self._ending = True
             self.reaped()
             raise OSError(f"mpi/pmix: {error}")
-        found = []
+        environments = []
         for variables in ready.environments:
             pairs = [variable.partition(b"=") for variable in variables]
-            found.append({name: value for name, _, value in pairs})
-        return found
+            environments.append({name: value for name, _, value in pairs})
+        return environments
 
     def _kill(self) -> None:
         if self.pid in processes.spared:
