@@ -278,8 +278,8 @@ def working_cluster(controller: ControllerConfig) -> str:
 def _working_cluster(this_cluster: ControllerConfig) -> ControllerConfig:
     """The controller of the surrounding allocation. Raises ClientError for an invalid variable."""
     text = os.environ[WORKING_CLUSTER]
-    name, _, rest = text.partition(":")
-    host, _, port = rest.rpartition(":")[0].rpartition(":")
+    name, _, address = text.partition(":")
+    host, _, port = address.rpartition(":")[0].rpartition(":")
     if name.lower() == this_cluster.cluster_name:
         return this_cluster
     if not (name and host and port.isdecimal() and 0 < int(port) < 65536):
@@ -345,8 +345,8 @@ def _last(by_key: dict[str, list[str]], key: str, default: str) -> str:
 
 def _host_address(value: str) -> str:
     """`name(address)` or `name`: the address to connect to."""
-    name, bracket, rest = value.partition("(")
-    return rest.rstrip(")").strip() if bracket else name.strip()
+    name, bracket, address = value.partition("(")
+    return address.rstrip(")").strip() if bracket else name.strip()
 
 
 def _port(path: str, value: str) -> int:

@@ -311,9 +311,9 @@ class Parent:
         for pid in list(self._halted):
             connection = self._connections.get(pid, -1)
             if connection >= 0:
-                left = select.poll()
-                left.register(connection, 0)
-            if connection < 0 or left.poll(0):
+                hang_up = select.poll()
+                hang_up.register(connection, 0)
+            if connection < 0 or hang_up.poll(0):
                 self._halted.discard(pid)
                 os.kill(pid, signal.SIGKILL)
 

@@ -314,14 +314,14 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
     configs = []
     for line in parsed.nodes:
         specs, shape = specs_of(line), _capacity(line, parsed.settings)
-        made: dict[tuple[int, ...], NodeCapacity] = {}
+        capacities: dict[tuple[int, ...], NodeCapacity] = {}
         common = _common(line)
         for name, hostname, address, port in zip(line.names, line.hostnames, line.addresses, line.ports, strict=True):
             positions = tuple(sorted([*everywhere, *entries_of.get(name, ())]))
-            whole = made.get(positions)
+            whole = capacities.get(positions)
             if whole is None:
                 lines = [gres.lines[position] for position in positions]
-                whole = made[positions] = replace(shape, gres=capacity(specs, lines))
+                whole = capacities[positions] = replace(shape, gres=capacity(specs, lines))
             state, reason = common.initial_state, common.reason
             if name in downs:
                 state, reason = downs[name].state, downs[name].reason or reason

@@ -264,9 +264,9 @@ def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags"
         given = [word for word in (part.strip().lower() for part in text.split(",")) if word]
         numbers = {}
         for place, word in enumerate(given):
-            left, equals, number = word.partition("=")
-            if equals and left in counted and number.isascii() and number.isdigit():
-                given[place], numbers[left] = left, f"={int(number)}"
+            flag, equals, number = word.partition("=")
+            if equals and flag in counted and number.isascii() and number.isdigit():
+                given[place], numbers[flag] = flag, f"={int(number)}"
         if given == [empty.lower()] and empty:
             return ()
         if not set(given) <= set(by_lower):

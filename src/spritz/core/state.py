@@ -615,9 +615,9 @@ class State:
 
     def _index_reserved(self, old: Reservation | None, new: Reservation | None) -> None:
         for node in old.nodes if old is not None else ():
-            left = tuple(name for name in self.reserved[node] if old is None or name != old.name)
-            if left:
-                self.undo.put(self.reserved, node, left)
+            others = tuple(name for name in self.reserved[node] if old is None or name != old.name)
+            if others:
+                self.undo.put(self.reserved, node, others)
             else:
                 self.undo.drop(self.reserved, node)
         for node in new.nodes if new is not None else ():

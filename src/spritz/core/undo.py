@@ -144,9 +144,9 @@ class Undo:
 
     def count(self, counts: dict[K, int], key: K, more: int) -> None:
         """Raise the key's count, or lower it; remove the key at zero."""
-        left = counts.get(key, 0) + more
-        if left > 0:
-            self.put(counts, key, left)
+        total = counts.get(key, 0) + more
+        if total > 0:
+            self.put(counts, key, total)
         else:
             self.drop(counts, key)
 

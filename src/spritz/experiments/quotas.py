@@ -120,8 +120,8 @@ def _number(row: dict[str, str], key: str, text: str, have: int, what: str) -> l
     value = row.get(key, "")
     if not value.isdecimal():
         return []
-    left = max(0, int(value) - have)
-    return [f"{text.format(value)}; {have} {what}, {left} left" if left else f"{text.format(value)}: used up"]
+    remaining = max(0, int(value) - have)
+    return [f"{text.format(value)}; {have} {what}, {remaining} left" if remaining else f"{text.format(value)}: used up"]
 
 
 def _amount(name: str, value: float) -> str:

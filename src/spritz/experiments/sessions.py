@@ -258,12 +258,12 @@ def remove_host(name: str, home: Path | None = None) -> list[str]:
     folder = (home or Path.home()) / ".ssh"
     ours = folder / "config.d" / "spritz.conf"
     blocks = _blocks(ours)
-    left = [block for block in blocks if not block.startswith(f"Host {host(name)}\n")]
-    if len(left) == len(blocks):
+    kept_blocks = [block for block in blocks if not block.startswith(f"Host {host(name)}\n")]
+    if len(kept_blocks) == len(blocks):
         return []
     done = [f"removed {host(name)} from {ours}"]
-    if left:
-        _replace(ours, "\n".join(left))
+    if kept_blocks:
+        _replace(ours, "\n".join(kept_blocks))
         return done
     ours.unlink()
     config = folder / "config"

@@ -244,12 +244,12 @@ def _make_store(store: Path) -> None:
         return
     store.parent.mkdir(parents=True, exist_ok=True)
     # If two first runs start at the same time, each creates a repository, and one of them gets the name.
-    made = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
-    _git(made, "init", "-q", "--bare", str(made))
+    repository = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
+    _git(repository, "init", "-q", "--bare", str(repository))
     try:
-        made.rename(store)
+        repository.rename(store)
     except OSError:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(repository, ignore_errors=True)
         if not (store / "HEAD").exists():
             raise
 

@@ -77,13 +77,13 @@ def collect(directory: Path, points: Iterable[Point], pattern: re.Pattern[str] |
     for point in points:
         if point.at:
             columns.setdefault((point.name, "metric", ""), []).append((point.at, point.value))
-    made = Usage()
+    usage = Usage()
     for (owner, what, unit), pairs in columns.items():
-        made.series.append(Series(owner, what, unit, [at for at, _ in pairs], [value for _, value in pairs]))
-    made.marks = [Mark(event["at"], _event(event)) for event in record.events(directory)]
-    made.marks += _log_marks(directory, samples, pattern or NOTABLE)
-    made.marks.sort(key=lambda mark: mark.at)
-    return made
+        usage.series.append(Series(owner, what, unit, [at for at, _ in pairs], [value for _, value in pairs]))
+    usage.marks = [Mark(event["at"], _event(event)) for event in record.events(directory)]
+    usage.marks += _log_marks(directory, samples, pattern or NOTABLE)
+    usage.marks.sort(key=lambda mark: mark.at)
+    return usage
 
 
 def _samples(directory: Path) -> Iterable[dict[str, Any]]:

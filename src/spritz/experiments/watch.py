@@ -106,8 +106,8 @@ class Processes:
                 if os.stat(f"/proc/{name}").st_uid != os.getuid() or int(name) == os.getpid():
                     continue
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    head, _, rest = file.read().rpartition(b")")
-                words = rest.split()
+                    head, _, fields = file.read().rpartition(b")")
+                words = fields.split()
                 if not self._ours(name, head):
                     continue
             except (OSError, ValueError):
@@ -257,23 +257,25 @@ def session(directory: Path) -> int:
                 continue
             looked_at = time.monotonic()
             active_at = max(active_at, last_activity(directory, processes, server))
-            left = active_at + idle - time.time()
-            if left <= 0:
+            remaining = active_at + idle - time.time()
+            if remaining <= 0:
                 message = f"nothing has been done here for {span(idle)}: the session ends"
                 for terminal in sorted(processes.terminals):
                     write_to(terminal, f"\r\nspritz: {message}\r\n")
                 tell(directory, message, last=True)
                 say(directory, "idle", action="end")
                 return 0
-            if left <= warning and not warned:
+            if remaining <= warning and not warned:
                 warned = True
-                message = f"nothing has been done here for {span(idle - left)}: this session ends in {span(left)}"
+                message = (
+                    f"nothing has been done here for {span(idle - remaining)}: this session ends in {span(remaining)}"
+                )
                 text = f"{message}; `spritz dev extend {directory.name} 0` keeps it"
                 tell(directory, text)
-                say(directory, "idle", action="warn", left=round(left))
+                say(directory, "idle", action="warn", left=round(remaining))
                 for terminal in sorted(processes.terminals):
                     write_to(terminal, f"\r\nspritz: {text}\r\n")
-            elif left > warning:
+            elif remaining > warning:
                 warned = False
         return 0
     finally:

@@ -351,18 +351,18 @@ class Agent:
                 here.spool_id = here.spool.identity()
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
-            left = here.spool.scan()
-            self._tell_boots(here, left.found, boot_id)
-            for directory, reason in left.unsupported:
+            scanned = here.spool.scan()
+            self._tell_boots(here, scanned.found, boot_id)
+            for directory, reason in scanned.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
                     hint="start that release; or `slurmd -c`, which ends all steps of this node and forgets them",
                 )
-            for directory in left.unreadable:
+            for directory in scanned.unreadable:
                 # Its end could not be reported, and the controller will start it elsewhere: it must not keep running.
                 self._log.error("step.unreadable", node=here.machine.node, directory=directory)
                 end_and_forget(here.spool, directory)
-            for step in left.found:
+            for step in scanned.found:
                 if not step.begun:
                     # By its path: another directory of the same step, in a reserve, may be the one that runs.
                     here.spool.remove_if_possible(step.directory)
@@ -787,19 +787,19 @@ class Agent:
         stuck = (here.machine.node, key) in self._stuck
         self._stuck.discard((here.machine.node, key))
         deadline = 0.0
-        left: list[Process] = []
+        survivors: list[Process] = []
         wait = 0.02
         # No process outlives a boot.
         while began and not booted:
             # In a thread: another process's environment may have been swapped out.
-            left = [*await self._search.run(leftovers, directory), *orphans(self._zygote.pid)]
+            survivors = [*await self._search.run(leftovers, directory), *orphans(self._zygote.pid)]
             if stuck and (supervisor := await self._search.run(kill_supervisor, directory)) is not None:
-                left.append(supervisor)
+                survivors.append(supervisor)
             now = self._clock.monotonic()
             # From the first look on: it may have waited, and no process is given up that nothing was sent to.
             deadline = deadline or now + max(here.setup.unkillable_seconds, 1)
-            end(left)
-            if not left or now > deadline:
+            end(survivors)
+            if not survivors or now > deadline:
                 break
             await self._clock.sleep(wait)
             wait = min(1.0, wait * 2)
@@ -810,8 +810,8 @@ class Agent:
                 problems = [failed.message]
             for problem in problems:
                 self._log.error("step.container_left", job_id=key.job_id, step_id=key.step_id, problem=problem)
-        if left:
-            self._tell_unkillable(here, key, left)
+        if survivors:
+            self._tell_unkillable(here, key, survivors)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
         if booted:
             error = "the node has booted"
@@ -819,18 +819,18 @@ class Agent:
         tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
         now = self._clock.now()
         ended = here.machine.leftovers_gone(
-            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(left)
+            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(survivors)
         )
         self._carry_out(here, ended)
 
-    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[Process]) -> None:
+    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, survivors: list[Process]) -> None:
         """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
         self._log.error(
             "step.unkillable",
             job_id=key.job_id,
             step_id=key.step_id,
             node=here.machine.node,
-            processes=", ".join(filter(None, (processes.described(process.pid) for process in sorted(set(left))))),
+            processes=", ".join(filter(None, (processes.described(process.pid) for process in sorted(set(survivors))))),
         )
         program = here.setup.unkillable_program
         if program:

@@ -54,9 +54,9 @@ def kernel_log(path: str) -> Iterator[str]:
     except OSError:
         return
     try:
-        left = _LOG_BYTES
-        rest = b""
-        while left > 0:
+        remaining = _LOG_BYTES
+        unfinished = b""
+        while remaining > 0:
             try:
                 piece = os.read(file, 8192)
             except BrokenPipeError:
@@ -65,11 +65,11 @@ def kernel_log(path: str) -> Iterator[str]:
                 break
             if not piece:
                 break
-            left -= len(piece)
-            *lines, rest = (rest + piece).split(b"\n")
+            remaining -= len(piece)
+            *lines, unfinished = (unfinished + piece).split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
-        if rest:
-            yield rest.decode("utf-8", "replace")
+        if unfinished:
+            yield unfinished.decode("utf-8", "replace")
     finally:
         os.close(file)
 

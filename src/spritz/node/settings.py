@@ -448,12 +448,12 @@ def _programs(value: object) -> tuple[str, ...]:
     return tuple(str(value).split(",")) if value else ()
 
 
-def _limits(taken: tuple[str, ...], left: tuple[str, ...]) -> frozenset[str] | None:
+def _limits(taken: tuple[str, ...], excepted: tuple[str, ...]) -> frozenset[str] | None:
     """Which limits are propagated; None: all."""
     names = frozenset(name.removeprefix("RLIMIT_") for name in vars(resource) if name.startswith("RLIMIT_"))
     wanted = {word.upper().removeprefix("RLIMIT_") for word in taken}
-    if left:
-        return names - {word.upper().removeprefix("RLIMIT_") for word in left}
+    if excepted:
+        return names - {word.upper().removeprefix("RLIMIT_") for word in excepted}
     if not wanted or "ALL" in wanted:
         return None
     return frozenset() if "NONE" in wanted else names & wanted

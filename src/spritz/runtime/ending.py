@@ -67,8 +67,8 @@ class Ending:
     def _wait(self) -> None:
         # Counts its own waits, not the clock: time in which the process was stopped is none in which it could end.
         waited = 0.0
-        while (left := self._remaining()) > 0:
-            pause = min(left, _PAUSE_SECONDS)
+        while (remaining := self._remaining()) > 0:
+            pause = min(remaining, _PAUSE_SECONDS)
             if self._over.wait(pause):
                 return
             waited += pause

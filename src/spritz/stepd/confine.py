@@ -129,7 +129,7 @@ def _allow_all(path: str) -> None:
 def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
     """Create a group and join it. Daemons remove empty groups, which it is for a moment: then it retries."""
     path = f"{parent}/{group_name(os.getpid())}"
-    for left in reversed(range(_TRIES)):
+    for tries_after in reversed(range(_TRIES)):
         try:
             for directory in (parent, path):
                 with contextlib.suppress(FileExistsError):
@@ -139,7 +139,7 @@ def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
             _write(f"{path}/cgroup.procs", str(os.getpid()))
             break
         except OSError as error:
-            if not left or error.errno not in (errno.ENOENT, errno.ENODEV):
+            if not tries_after or error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
     return path
 

@@ -211,14 +211,14 @@ def apply_task_prolog(output: bytes, environment: dict[bytes, bytes]) -> bytes:
     """Change `environment` as the lines say; what is to be printed on the task's standard output."""
     printed = b""
     for line in output.split(b"\n"):
-        verb, _, rest = line.lstrip().partition(b" ")
-        rest = rest.lstrip()
+        verb, _, argument = line.lstrip().partition(b" ")
+        argument = argument.lstrip()
         if verb == b"print":
-            printed += rest + b"\n"
+            printed += argument + b"\n"
         elif verb == b"unset":
-            environment.pop(rest.strip(), None)
+            environment.pop(argument.strip(), None)
         elif verb == b"export":
-            name, equals, value = rest.partition(b"=")
+            name, equals, value = argument.partition(b"=")
             if equals:
                 environment[name.strip()] = value.strip()
     return printed

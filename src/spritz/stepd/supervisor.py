@@ -555,9 +555,9 @@ class Supervisor:
         Source: slurm.conf(5) UnkillableStepProgram, UnkillableStepTimeout.
         """
         self._error_kind = self._error_kind or "unkillable"
-        left = ", ".join(filter(None, map(processes.described, self._below())))
+        survivors = ", ".join(filter(None, map(processes.described, self._below())))
         note(
-            f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{left}" '
+            f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{survivors}" '
             f'detail="not gone {self.spec.unkillable_seconds} s after SIGKILL (UnkillableStepTimeout)"'
         )
         program = os.fsencode(self.spec.unkillable_program)

@@ -202,13 +202,13 @@ class MemoryGroup:
         self._kills_before = self._all_kills()
 
     def _make(self) -> None:
-        for left in reversed(range(_TRIES)):
+        for tries_after in reversed(range(_TRIES)):
             try:
                 os.mkdir(self.path)
             except FileExistsError:  # of a process that had our number and was killed
                 return
             except FileNotFoundError:  # the job's first step here, or the daemon has removed an empty directory
-                if not left:
+                if not tries_after:
                     raise
                 _restore(self.parent)
             else:

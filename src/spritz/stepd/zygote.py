@@ -109,7 +109,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     memory: MemoryGroup | None = None
     confinement = Confinement()
     with contextlib.closing(Listener()) as listener:
-        for left in reversed(range(STEPS_MAX)):
+        for steps_after in reversed(range(STEPS_MAX)):
             assert connection is not None
             try:
                 descriptor, known, listening = _begin(directory, listener)
@@ -125,7 +125,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
             connection = supervisor.run()
             os.chdir("/")
             # A supervisor that reports idle must accept the next step; so the last one ends without that report.
-            directory = _next_directory(connection) if connection is not None and left else ""
+            directory = _next_directory(connection) if connection is not None and steps_after else ""
             if not directory:
                 return
 

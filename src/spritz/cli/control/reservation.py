@@ -249,7 +249,7 @@ class _Reader:
         if not sign and value[:1] in ("+", "-"):
             sign, value = value[0], value[1:]
         for text in value.split(",") if value else ():
-            name, equals, rest = text.partition("=")
+            name, equals, duration = text.partition("=")
             upper = name.upper()
             known = FLAGS.get(upper) or next(
                 (flag for flag_name, flag in FLAGS.items() if len(upper) >= 3 and flag_name.startswith(upper)), None
@@ -257,7 +257,7 @@ class _Reader:
             if known is None or (equals and known != "PURGE_COMP"):
                 raise _Wrong(f"Error parsing flags {value}.")
             if equals:
-                self.fields["purge_seconds"] = self._duration(rest, f"Error parsing flags {value}.")
+                self.fields["purge_seconds"] = self._duration(duration, f"Error parsing flags {value}.")
             flags.append(known)
         self.fields[{"": "flags", "+": "flags_added", "-": "flags_removed"}[sign]] = tuple(flags)
 
@@ -292,7 +292,7 @@ def create(session: Session, words: list[str]) -> int:
         return 1
     request = ReservationRequest(**fields)  # type: ignore[arg-type]  # names and types are those of `_Reader`
     try:
-        made = session.call(CreateReservation(request=request), ReservationMade)
+        answer = session.call(CreateReservation(request=request), ReservationMade)
     except RemoteError as error:
         session.say(f"Error creating the reservation: {error.message}")
         if error.code == "ESLURM_NODES_BUSY":
@@ -302,7 +302,7 @@ def create(session: Session, words: list[str]) -> int:
             )
         session.hint(error.hint)
         return 1
-    session.out(f"Reservation created: {made.name}\n")
+    session.out(f"Reservation created: {answer.name}\n")
     return 0
 
 

@@ -80,9 +80,9 @@ def run(session: Session, words: list[str]) -> int:
 
 def _joined(words: list[str]) -> Iterator[str]:
     """`KEY VALUE` is taken for `KEY=VALUE`, unless the key may be without a value."""
-    left = iter(words)
-    for word in left:
-        value = None if "=" in word or _may_be_alone(word) else next(left, None)
+    remaining = iter(words)
+    for word in remaining:
+        value = None if "=" in word or _may_be_alone(word) else next(remaining, None)
         yield word if value is None else f"{word}={value}"
 
 

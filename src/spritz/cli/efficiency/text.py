@@ -106,8 +106,8 @@ def _nodes(job: Efficiency) -> list[str]:
         busy = use.cpu_seconds / job.elapsed_seconds if job.elapsed_seconds else 0.0
         row = [use.node, f"{busy:.1f}", size(use.memory_mib)]
         rows.append(row + ([f"{use.gpu_percent}%", size(use.gpu_memory_mib)] if job.gpus_known else []))
-    left = len(job.by_node) - NODES_MAX
-    return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
+    hidden = len(job.by_node) - NODES_MAX
+    return _table(rows) + ([f"and {hidden} more nodes (--json has them all)"] if hidden > 0 else [])
 
 
 def _next_time(advice: list[Advice], *, of: str, to: str = "") -> list[str]:

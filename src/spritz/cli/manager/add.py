@@ -57,9 +57,11 @@ class AddArguments:
         Raises AlreadyReported after sacctmgr's lines for an unknown word.
         """
         self.shown: dict[str, str] = {}
-        made = _set(Association(id=0, cluster="", account=""), self.settings, self.shown, self._context, inherited)
-        assert isinstance(made, Association)
-        return made
+        association = _set(
+            Association(id=0, cluster="", account=""), self.settings, self.shown, self._context, inherited
+        )
+        assert isinstance(association, Association)
+        return association
 
     def template(self, book: Book) -> edits.Template:
         """A function that makes an association with these settings below an account: (cluster, account)."""

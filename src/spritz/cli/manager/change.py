@@ -66,7 +66,7 @@ def _line(association: Association) -> str:
 
 def _changed(book: Book, targets: list[Association], words: list[Word], context: Context) -> list[Association]:
     rules: dict[str, Rules] = {}
-    made = []
+    changed = []
     for target in targets:
         if target.cluster not in rules:
             associations = tuple(other for other in book.associations if other.cluster == target.cluster)
@@ -75,8 +75,8 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
         new = apply(target, words, context, inherited)
         if (new.default_qos, new.qos) != (target.default_qos, target.qos):
             _need_qos(book, rules[target.cluster], new, context)
-        made.append(new)
-    return made
+        changed.append(new)
+    return changed
 
 
 def _need_qos(book: Book, rules: Rules, association: Association, context: Context) -> None:
@@ -230,12 +230,12 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
             raise AlreadyReported
         targets = [replace(target, parent=parent) for target in targets if target.account != "root"]
         puts.update((target.id, target) for target in targets)
-    made = _changed(book, targets, limits, context) if limits else targets
+    changed = _changed(book, targets, limits, context) if limits else targets
     if limits:
-        puts.update((association.id, association) for association in made)
+        puts.update((association.id, association) for association in changed)
     if (limits or "parent" in values) and targets:
         lines.append(" Modified account associations...")
-        for old, new_one in zip(targets, made, strict=True):
+        for old, new_one in zip(targets, changed, strict=True):
             lines += [_line(old), *map(_line, inheriting_associations(book, old, new_one))]
     if not puts:
         return " Nothing modified\n", [], []
@@ -268,15 +268,15 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     ]
     if not targets:
         return " Nothing modified\n", [], []
-    made = _changed(book, targets, words, context)
+    changed = _changed(book, targets, words, context)
     shown: dict[str, str] = {}
     settings.apply(targets[0], words, shown)
     shown = {title: "NONE" if value == "-1" else value for title, value in shown.items()}
     lines = [" Setting", "  Default Limits:", *settings.listed(shown)] if shown else []
     lines.append(" Modified cluster defaults for associations...")
-    for old, new_one in zip(targets, made, strict=True):
+    for old, new_one in zip(targets, changed, strict=True):
         lines += [f"  C = {old.cluster:<10} A = root", *map(_line, inheriting_associations(book, old, new_one))]
-    return "\n".join(lines) + "\n", list(made), []
+    return "\n".join(lines) + "\n", list(changed), []
 
 
 def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:

@@ -144,9 +144,11 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     if not gone:
         context.err(" Nothing deleted\n")
         raise AlreadyReported
-    left = [member.cluster for federation in gone for member in members_of(book.federation_members, federation.name)]
+    former_members = [
+        member.cluster for federation in gone for member in members_of(book.federation_members, federation.name)
+    ]
     lines = [" Deleting federations...", *(f"  {federation.name}" for federation in gone)]
-    return "\n".join(lines) + "\n", list(joined(book, left, "")), list(gone)
+    return "\n".join(lines) + "\n", list(joined(book, former_members, "")), list(gone)
 
 
 def rows(book: Book, where: list[Word], context: Context, *, tree: bool) -> Iterator[Row]:

@@ -99,7 +99,7 @@ def _modifiers(words: list[Word]) -> tuple[str, set[str], list[Word]]:
     """(the value of format=, other words that change what is shown, conditions)."""
     asked_format = ""
     flags: set[str] = set()
-    rest = []
+    selection = []
     for word in words:
         known = modifier_of(word)
         if known == "format":
@@ -107,8 +107,8 @@ def _modifiers(words: list[Word]) -> tuple[str, set[str], list[Word]]:
         elif known is not None:
             flags.add(known)
         else:
-            rest.append(word)
-    return asked_format, flags, rest
+            selection.append(word)
+    return asked_format, flags, selection
 
 
 def _columns(entity: str, asked_format: str, flags: set[str], context: Context) -> list[TableColumn]:

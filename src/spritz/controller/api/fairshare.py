@@ -136,9 +136,9 @@ def _running(state: State, now: float) -> dict[int, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
-        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        left *= state.rules.usage_factor(job.spec.qos)
-        _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
+        remaining = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
+        remaining *= state.rules.usage_factor(job.spec.qos)
+        _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, remaining)
     parents = state.rules.parents() if own_seconds else {}
     factors: dict[int, dict[str, float]] = {}
     for number, sums in own_seconds.items():

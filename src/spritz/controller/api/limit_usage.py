@@ -113,12 +113,12 @@ def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:
             continue
-        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        left *= charge.factor
+        remaining = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
+        remaining *= charge.factor
         for key in charge.keys:
             sums = usage.setdefault(key, {})
             for name, count in charge.tres:
-                sums[name] = sums.get(name, 0.0) + count * left
+                sums[name] = sums.get(name, 0.0) + count * remaining
     return usage
 
 

@@ -53,8 +53,8 @@ def _encoded(mark: Mark) -> bytes:
 
 
 def _decoded(content: bytes) -> Mark | None:
-    fields, rest = content[: _FIELDS.size], content[_FIELDS.size : _FIELDS.size + _SUM.size]
-    if len(rest) != _SUM.size or _SUM.unpack(rest)[0] != crc32(fields):
+    fields, checksum = content[: _FIELDS.size], content[_FIELDS.size : _FIELDS.size + _SUM.size]
+    if len(checksum) != _SUM.size or _SUM.unpack(checksum)[0] != crc32(fields):
         return None
     head, identity, last, ids_below = _FIELDS.unpack(fields)
     return Mark(identity=identity, last=last, ids_below=ids_below) if head == _HEAD else None

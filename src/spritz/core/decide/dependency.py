@@ -81,10 +81,10 @@ def still_open(
     all).
     """
     judged = [judge(state, waiter, item, now) for item in dependencies]
-    left = tuple(item for item in judged if item.state != FULFILLED)
-    if mode == "any" and len(left) < len(judged):
+    unfulfilled = tuple(item for item in judged if item.state != FULFILLED)
+    if mode == "any" and len(unfulfilled) < len(judged):
         return ()
-    return left
+    return unfulfilled
 
 
 def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Dependency:
@@ -296,14 +296,14 @@ def _looked_at(context: DecisionContext, job_id: int) -> Job | None:
     job = context.state.jobs.get(job_id)
     if job is None or job.state is not JobState.PENDING or not job.dependencies:
         return None
-    left = still_open(context.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, context.now)
-    if left != job.dependencies:
-        reason, eligible_at = eligibility(job.spec, job.hold, left, context.now)
+    unfulfilled = still_open(context.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, context.now)
+    if unfulfilled != job.dependencies:
+        reason, eligible_at = eligibility(job.spec, job.hold, unfulfilled, context.now)
         if job.reason is not reason and job.hold.value:
             reason = job.reason  # the hold's reason stays
         context.record(
             DependenciesChanged(
-                at=context.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at
+                at=context.now, job_id=job_id, dependencies=unfulfilled, reason=reason, eligible_at=eligible_at
             )
         )
     return _cancelled_as_hopeless(context, context.state.jobs[job_id])

@@ -255,24 +255,25 @@ def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
     """Check the number of each license, less what overlapping reservations hold and what jobs will still use then."""
-    left = stock(state.settings, state.rules)
+    available = stock(state.settings, state.rules)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
         job = state.jobs[job_id]
         inside = job.allocation is not None and job.allocation.reservation == draft.name
         if not inside and (not job.ends_at or job.ends_at > start_at):
             for name, count in job.licenses:
-                left[name] = left.get(name, 0) - count
+                available[name] = available.get(name, 0) - count
     for other in state.reservations.values():
         if other.name == draft.name or not other.licenses or "OVERLAP" in (*draft.flags, *other.flags):
             continue
         if meet(draft, other):
             for name, count in other.licenses:
-                left[name] = left.get(name, 0) - count
+                available[name] = available.get(name, 0) - count
     for name, count in draft.licenses:
-        if count < 1 or count > left.get(name, 0):
+        if count < 1 or count > available.get(name, 0):
             raise Refused(
-                "ESLURM_INVALID_LICENSES", hint=f"{max(0, left.get(name, 0))} of license {name} are free at that time"
+                "ESLURM_INVALID_LICENSES",
+                hint=f"{max(0, available.get(name, 0))} of license {name} are free at that time",
             )
 
 
@@ -498,8 +499,8 @@ def _finish(context: DecisionContext, reservation: Reservation) -> None:
     if "NO_HOLD_JOBS_AFTER_END" in reservation.flags:
         return
     for job in users_of(context.state, reservation.name):
-        left = [name for name in names_of(job.spec) if name in context.state.reservations]
-        if job.state is JobState.PENDING and job.hold is Hold.NONE and not left:
+        existing = [name for name in names_of(job.spec) if name in context.state.reservations]
+        if job.state is JobState.PENDING and job.hold is Hold.NONE and not existing:
             context.record(
                 JobHeld(
                     at=context.now,

@@ -104,8 +104,8 @@ class Ledger:
 
 
 def _count(counts: dict[str, int], name: str, more: int) -> None:
-    left = counts.get(name, 0) + more
-    if left:
-        counts[name] = left
+    total = counts.get(name, 0) + more
+    if total:
+        counts[name] = total
     else:
         counts.pop(name, None)

@@ -95,9 +95,9 @@ class Entry:
         self.advance(now)
         own_rates = self.rates
         for name, rate in rates:
-            left = own_rates.get(name, 0) + sign * rate
-            if left:
-                own_rates[name] = left
+            total = own_rates.get(name, 0) + sign * rate
+            if total:
+                own_rates[name] = total
             else:
                 own_rates.pop(name, None)
 

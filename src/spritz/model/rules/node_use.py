@@ -134,9 +134,9 @@ class NodeUse:
 
 
 def _subtract(counts: dict[K, int], key: K, count: int) -> None:
-    left = counts.get(key, 0) - count
-    if left > 0:
-        counts[key] = left
+    remaining = counts.get(key, 0) - count
+    if remaining > 0:
+        counts[key] = remaining
     else:
         counts.pop(key, None)
 

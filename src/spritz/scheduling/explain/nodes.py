@@ -94,12 +94,12 @@ def fewest_nodes(view: PlanView, request: Request, serving: Iterable[int]) -> in
     most = request.nodes_min
     empty = [capacity(_emptied(view.table.rows[index]), request) for index in serving]
     for place, wanted in enumerate(sums):
-        count, left = 0, wanted
+        count, missing = 0, wanted
         for held in sorted((sizes[place] for sizes in empty), reverse=True):
-            if left <= 0 or not held:
+            if missing <= 0 or not held:
                 break
-            count, left = count + 1, left - held
-        most = max(most, count if left <= 0 else 0)
+            count, missing = count + 1, missing - held
+        most = max(most, count if missing <= 0 else 0)
     return most
 
 

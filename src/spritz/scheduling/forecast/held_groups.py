@@ -35,13 +35,13 @@ class HeldEntry:
         self.left -= count
         if not self.tasks:
             return 0
-        left = self.tasks
+        remaining = self.tasks
         if self.left:
             for _ in range(count):
-                left &= left - 1
+                remaining &= remaining - 1
         else:
-            left = 0
-        taken, self.tasks = self.tasks & ~left, left
+            remaining = 0
+        taken, self.tasks = self.tasks & ~remaining, remaining
         return taken
 
 

@@ -156,12 +156,12 @@ class HeldJobs:
             account, user, qos, exempt = request.billed
             job_limits = self._rules.job_limits(account, user, request.partition, qos, exempt)
             tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
-        made = HeldGroup(request, job_limits, tres, array, most)
+        held_group = HeldGroup(request, job_limits, tres, array, most)
         # If nothing that is simulated holds the job back at this moment, then something else does, and a time would be
         # a guess.
-        never = made.limited and self._never(made)
-        unforeseen = held and self._fits(made, self._now) is not None
-        line = None if never or unforeseen else made
+        never = held_group.limited and self._never(held_group)
+        unforeseen = held and self._fits(held_group, self._now) is not None
+        line = None if never or unforeseen else held_group
         self._lines[request, array] = line
         if line is not None:
             for key in line.keys:
@@ -447,14 +447,14 @@ class HeldJobs:
         lanes, groups = self._room_of()
         group = groups.of(request)
         while len(times) < tasks:
-            left = tasks - len(times)
+            unplaced = tasks - len(times)
             if self._placements >= PLACEMENTS:
                 # The budget is used up: a time from which they may start, and no nodes, is all that is said.
-                times += [max([since, *times[-1:]])] * left
-                nodes += [()] * left
+                times += [max([since, *times[-1:]])] * unplaced
+                nodes += [()] * unplaced
                 break
             self._placements += 1
-            at, chosen = lanes.starts(group, np.full(left, request.seconds), since)
+            at, chosen = lanes.starts(group, np.full(unplaced, request.seconds), since)
             if not len(at):
                 break
             times += at.tolist()

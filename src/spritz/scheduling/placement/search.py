@@ -428,12 +428,12 @@ class _Job:
             chosen = [Candidate(offer.index, offer.options[0][1], gpus[0]) for offer, gpus in taken]
             portions = portions_of(chosen, self.target)
             return None if portions is None else [(portion, self.request) for portion in portions]
-        left, dealt = self.tasks, []
+        undealt, dealt = self.tasks, []
         for later, (offer, gpus) in zip(range(len(taken) - 1, -1, -1), taken, strict=True):
             tasks = self.target.tasks_per_node
             if self.target.tasks is not None:
-                tasks = min(dict(offer.options)[gpus], left - later)
-                left -= tasks
+                tasks = min(dict(offer.options)[gpus], undealt - later)
+                undealt -= tasks
             request = request_of_node(self.request, gpus) if self.request.gpu_types else self.request
             dealt.append((Portion(offer.index, tasks, gpus[0] if gpus and not self.request.gpu_types else 0), request))
         return dealt

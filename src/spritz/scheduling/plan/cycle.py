@@ -393,8 +393,8 @@ class Cycle:
             return _NO_TASK
         if record.tasks is None:
             return None
-        left = self.notes.tasks_left(record) & ~self._kept_tasks.get(record.id, 0)
-        return (left & -left).bit_length() - 1 if left else _NO_TASK
+        open_tasks = self.notes.tasks_left(record) & ~self._kept_tasks.get(record.id, 0)
+        return (open_tasks & -open_tasks).bit_length() - 1 if open_tasks else _NO_TASK
 
     def start(self, record: JobRecord, request: Request, start: Start, task_id: int | None, licenses: Needs) -> None:
         """Start the job with these resources and licenses."""

@@ -170,8 +170,8 @@ class PlannedStarts:
                     for hold, _ in holds_on_node
                     if hold.start_at > kept_until and self._gives_way(hold, record, key, any_age=is_late)
                 ]
-                left = view.row_at(index, None, ends_at, [*own_starts, *weaker])
-                if len(weaker) < len(holds_on_node) and not fits(left, part, uid, flexible=True):
+                row = view.row_at(index, None, ends_at, [*own_starts, *weaker])
+                if len(weaker) < len(holds_on_node) and not fits(row, part, uid, flexible=True):
                     return None
                 clashing += [hold for hold in weaker if hold not in clashing]
                 continue

@@ -302,24 +302,24 @@ class VictimSearch:
     def _spent(self) -> bool:
         return self.trials_left <= 0 or self.placements_left <= 0
 
-    def _pick(self, sums: Sums, candidates: list[Victim], first: int, left: int) -> list[Victim] | None:
-        """The first combination, in order of cost, of `left` more candidates from `first` on that lets the
+    def _pick(self, sums: Sums, candidates: list[Victim], first: int, missing: int) -> list[Victim] | None:
+        """The first combination, in order of cost, of `missing` more candidates from `first` on that lets the
         job start.
         """
-        if not left:
+        if not missing:
             # `enough` is necessary, cheap and wrong in one direction only; `place_on` decides.
             if not sums.enough():
                 return None
             self.placements_left -= 1
             return list(sums.out.values()) if self._enough(sums) else None
-        for position in range(first, len(candidates) - left + 1):
+        for position in range(first, len(candidates) - missing + 1):
             if self._spent:
                 return None
             self.trials_left -= 1
             self.trials += 1
             victim = candidates[position]
             sums.take_out(victim)
-            victims = self._pick(sums, candidates, position + 1, left - 1)
+            victims = self._pick(sums, candidates, position + 1, missing - 1)
             if victims is not None:
                 return victims
             sums.put_back(victim)

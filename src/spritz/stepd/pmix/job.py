@@ -91,5 +91,5 @@ def _compressed(library: ctypes.CDLL, function: str, text: str) -> bytes:
     """A list in the library's notation, which it understands as a string; others it may choose are its own."""
     buffer = c_char_p()
     check(library, function, text.encode(), ctypes.byref(buffer))
-    made = buffer.value or b""
-    return made if made.startswith(b"pmix[") else text.encode()
+    compressed = buffer.value or b""
+    return compressed if compressed.startswith(b"pmix[") else text.encode()

@@ -283,9 +283,9 @@ class Server:
         check(
             self._library, "PMIx_Data_pack", None, ctypes.byref(buffer), ctypes.byref(value), c_int(1), c_uint16(VALUE)
         )
-        made = ctypes.string_at(buffer.base or 0, buffer.used)
+        packed = ctypes.string_at(buffer.base or 0, buffer.used)
         ctypes.CDLL(None).free(Pointer(buffer.base))
-        return made
+        return packed
 
     def _unpacked(self, data: bytes) -> ctypes.Array[Published]:
         """Inverse of `_packed`, for a list. What it allocates is not given back: a process serves one step."""
