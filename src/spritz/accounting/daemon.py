@@ -89,7 +89,7 @@ async def serve(
     slurm_uid: int,
     pid_file: PidFile,
 ) -> int:
-    """Serve until told to stop. Returns the exit status."""
+    """Serve until stopped. Returns the exit status."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     _watch_signals(loop, stopping)
@@ -224,7 +224,7 @@ async def _watch_lock(
 
 
 async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> bool:
-    """Connect and upgrade the tables. False: told to stop. Raises DatabaseError for permanent failures."""
+    """Connect and upgrade the tables. False: the daemon is to stop. Raises DatabaseError for permanent failures."""
     wait = 0.5
     while not stopping.is_set():
         try:
@@ -248,7 +248,7 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
 async def _answers(
     store: Store, settings: DbdSettings, log: Logger, slurm_uid: int
 ) -> tuple[Api, dict[type[Struct], Handler]]:
-    """What the daemon answers, tokens included, with the records that it keeps in memory already read."""
+    """The handlers of all requests, tokens included. Reads the records that the daemon keeps in memory."""
     clock = SystemClock()
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)

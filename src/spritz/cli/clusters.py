@@ -248,7 +248,7 @@ def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig]
 
 
 def source(parsed: Sequence[tuple[str, str | None]]) -> str:
-    """What messages call the option: the environment's name if the command line does not have it."""
+    """The name of the option in messages: the environment variable's if the command line does not have it."""
     return "--cluster" if any(key == "clusters" for key, _ in parsed) else "SLURM_CLUSTERS"
 
 

@@ -68,7 +68,7 @@ class UsageError(SpritzError):
 
 
 class Fatal(SpritzError):
-    """What Slurm's commands call fatal: printed as `srun: fatal: …`."""
+    """An error that Slurm's commands call fatal: printed as `srun: fatal: …`."""
 
 
 def parse(

@@ -202,7 +202,7 @@ def _need_qos(connection: DatabaseConnection, names: tuple[str, ...], context: C
 
 
 def _listing(options: dict[str, str], context: Context, *, logged: bool) -> RowListing:
-    """The columns. Everything wrong with them is said here, before anybody is asked."""
+    """The columns. Reports every mistake in them before any daemon is asked."""
     unit = options.get("units", "").upper()
     if "units" in options and (len(unit) != 1 or unit not in "KMGTP"):
         context.error(f"Invalid unit type '{options['units']}'. Possible options are 'KMGTP'")

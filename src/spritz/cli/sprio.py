@@ -96,7 +96,7 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _say_options(options: dict[str, str], times: int, context: Context) -> None:
-    """What is asked for, as Slurm says it."""
+    """Print the options in Slurm's words."""
     rule = "-" * 29
     rows = [("format", options.get("format")), ("job_flag", str(int("jobs" in options)))]
     rows += [("jobs", options.get("jobs")), ("partition", options.get("partition")), ("users", options.get("user"))]

@@ -136,7 +136,7 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, judged by its name."""
+        """Whether slurmdbd runs on this machine, judged by its host's name."""
         name = os.uname().nodename
         return self.host in ("localhost", "127.0.0.1", "::1", name, name.split(".")[0])
 

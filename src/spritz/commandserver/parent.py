@@ -107,7 +107,7 @@ class Parent:
         self._limits = process_state.own_limits()
 
     def run(self) -> None:
-        """Run until idle, told to end, or out of date; then until the last command has ended."""
+        """Run until idle, stopped, or out of date; then until the last command has ended."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGTERM, lambda number, frame: self._retire())
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
@@ -339,7 +339,7 @@ class Parent:
             pass
 
     def _turn_away(self) -> None:
-        """No child can serve: tell the launcher to run the command itself."""
+        """Tell the launcher to run the command itself, since no child can serve it."""
         try:
             connection, _ = self._listener.accept()
         except OSError:

@@ -102,7 +102,7 @@ class Federation:
             self._leaving = False
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """What other clusters ask, through slurmdbd."""
+        """The handlers of requests from other clusters, which come through slurmdbd."""
         return {
             PutSibling: self._put,
             **dict.fromkeys((RevokeSibling, AskLock, ReturnLock, ReportSibling), self._take),

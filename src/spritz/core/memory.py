@@ -1,4 +1,4 @@
-"""What the core keeps beside its state, in no image and no journal: a restarted daemon begins without it.
+"""Data of the core outside of its state, in no image and no journal: a restarted daemon begins without it.
 
 Decisions may change it, as nothing else of a State.
 """
@@ -32,11 +32,11 @@ class Memory:
         self.siblings_due: dict[int, None] = {}
 
     def ignores(self, subject: Subject) -> bool:
-        """Whether it must not be looked at again: after its second fault."""
+        """Whether the subject must not be looked at again: after its second fault."""
         return self.set_aside.get(subject, 0) > 1
 
     def copy(self) -> Memory:
-        """For a trial."""
+        """A copy for a trial."""
         other = Memory()
         other.set_aside, other.failures = dict(self.set_aside), self.failures.copy()
         other.lacking = None if self.lacking is None else dict(self.lacking)

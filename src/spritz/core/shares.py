@@ -1,4 +1,4 @@
-"""How the guarantees of accounts stand: what each account uses of its own, lends and borrows, and which jobs go first.
+"""The present state of guarantees: what each account uses of its own, lends and borrows, and which jobs go first.
 
 Reads the state alone. Lent is what owners do not use and could not get without a borrower giving back: their unused
 part, less what is idle. It is divided over lenders and borrowers in proportion, so that both sums are equal.

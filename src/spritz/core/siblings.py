@@ -67,7 +67,7 @@ def entry_of(federated: Federated, cluster: str) -> Sibling | None:
 
 
 def with_entry(federated: Federated, entry: Sibling) -> Federated:
-    """With this in place of what was known of the cluster's copy."""
+    """The record with this entry in place of the cluster's earlier one."""
     return replace(
         federated,
         siblings=tuple(entry if sibling.cluster == entry.cluster else sibling for sibling in federated.siblings),
@@ -75,7 +75,7 @@ def with_entry(federated: Federated, entry: Sibling) -> Federated:
 
 
 def peers(job: Job) -> list[str]:
-    """Clusters that are to be told something, or asked."""
+    """The clusters that this cluster must send a request to."""
     federated = job.federation
     if federated is None:
         return []
@@ -92,7 +92,7 @@ def peers(job: Job) -> list[str]:
 
 
 def owed(job: Job, cluster: str, own_cluster: str) -> SiblingRequest | None:
-    """What that cluster is to be told first; None: nothing. Script and environment are for the shell to add."""
+    """The next request from this cluster to that one; None: none. The shell adds script and environment."""
     federated = job.federation
     if federated is None:
         return None
@@ -155,7 +155,7 @@ def taken(request: SiblingRequest, answer: SiblingAnswer, cluster: str) -> Struc
 
 
 def succeeded(job: Job) -> bool:
-    """It has ended well, here or on another cluster."""
+    """Whether the job has ended well, here or on another cluster."""
     federated = job.federation
     how = (
         federated.ended_as

@@ -63,7 +63,7 @@ RUN_TIMES_MAX = 50_000
 
 
 def _seen(node: Node) -> tuple[object, ...]:
-    """What caches over nodes depend on, apart from their configuration."""
+    """The fields of a node on which caches depend, apart from its configuration."""
     return node.active, node.available, node.place
 
 
@@ -222,7 +222,7 @@ class State:
     # -- taking back
 
     def names(self) -> tuple[Any, ...]:
-        """What each name of the State stands for now, for `roll_back`."""
+        """The present object of each name of the State, for `roll_back`."""
         return _NAMES(self)
 
     def roll_back(self, names: tuple[Any, ...]) -> None:
@@ -517,7 +517,7 @@ class State:
         use.take(job_id, share)
 
     def change_use(self, name: str) -> NodeUse:
-        """What is in use on the node, which is to be changed."""
+        """The resources in use on the node, which the caller will change."""
         use = self.uses[name]
         self.undo.note(use.become, use.copy())
         return use

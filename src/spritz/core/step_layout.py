@@ -34,7 +34,7 @@ BUSY = "ESLURM_NODES_BUSY"
 
 
 class StepRequest:
-    """What the step asks for, resolved against its job."""
+    """The request of a step, with the defaults of its job filled in."""
 
     __slots__ = (
         "cpus_per_task",

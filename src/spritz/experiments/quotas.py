@@ -22,7 +22,7 @@ _NAMES = {"cpu": "CPUs", "mem": "memory", "node": "nodes", "gres/gpu": "GPUs", "
 
 @dataclass
 class Using:
-    """What some of the jobs that are queued now have."""
+    """The resources and counts of some of the jobs that are queued now."""
 
     running: int = 0
     submitted: int = 0

@@ -100,7 +100,7 @@ def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _explicit(home: Path, prefix: Path) -> list[str]:
-    """What `conda list --explicit --md5` prints, which `conda create --file` reads; kept until an installation."""
+    """The output of `conda list --explicit --md5`, which `conda create --file` reads; kept until an installation."""
     records = prefix / "conda-meta"
     try:
         stamp = records.stat().st_mtime_ns

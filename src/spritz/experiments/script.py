@@ -83,7 +83,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the batch script of a run is made from."""
+    """The values from which the batch script of a run is made."""
 
     name: str
     directory: Path

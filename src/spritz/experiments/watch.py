@@ -233,7 +233,7 @@ def connections(directory: Path) -> int:
 
 
 def session(directory: Path) -> int:
-    """Hold the job until it is told to stop, its server ends, or there is no activity for the idle time."""
+    """Hold the job until it is stopped, its server ends, or there is no activity for the idle time."""
     with (directory / "session.json").open(encoding="utf-8") as file:
         options = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

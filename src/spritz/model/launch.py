@@ -1,4 +1,4 @@
-"""What the controller sends to a node daemon (its effects, as messages).
+"""Messages of the controller to a node daemon (its effects).
 
 Every message carries the controller's `term`; a node refuses a lower one. All are idempotent: a node never starts the
 same (job, restart count, step) twice, and terminating what is gone is success. They are derived again from the state
@@ -175,7 +175,7 @@ class MeasureStep(Struct, frozen=True, kw_only=True):
 
 
 class StepMeasured(Struct, frozen=True, kw_only=True):
-    """What its tasks have used there, and its processes."""
+    """The usage of a step's tasks on its node, and their processes."""
 
     node: str
     usage: Usage

@@ -1,4 +1,4 @@
-"""What a scheduling cycle proposes. The core checks every item again against its present state.
+"""The proposals of a scheduling cycle. The core checks every item again against its present state.
 
 A plan may be stale: items that no longer fit are dropped and counted, never forced.
 """
@@ -33,7 +33,7 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):
-    """This running job is preempted, in this mode. `priority`: in force (0: what it started with)."""
+    """A running job that is preempted, and the mode. `priority`: in force (0: what it started with)."""
 
     job_id: int
     mode: PreemptMode

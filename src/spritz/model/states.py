@@ -31,12 +31,12 @@ class JobState(str, Enum):
 
     @property
     def active(self) -> bool:
-        """Whether it holds or may hold resources: RUNNING or SUSPENDED."""
+        """Whether a job in this state holds or may hold resources: RUNNING or SUSPENDED."""
         return self is JobState.RUNNING or self is JobState.SUSPENDED
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run again (unless requeued)."""
+        """Whether a job in this state will not run again (unless requeued)."""
         return self is not JobState.PENDING and self is not JobState.RUNNING and self is not JobState.SUSPENDED
 
 

@@ -259,7 +259,7 @@ class Agent:
         return Rejection(code="ESLURM_INVALID_JOB_ID")
 
     async def measure_all(self) -> list[tuple[str, RunningStep, control.Measured]]:
-        """What every step on our nodes has used. Steps that end meanwhile, or do not answer in time, are left out."""
+        """The usage of every step on our nodes. Steps that end meanwhile, or do not answer in time, are left out."""
         links = [(node, key, link) for (node, key), link in self._links.items() if not link.finished]
         try:
             async with asyncio.timeout(MEASURE_SECONDS):
@@ -386,9 +386,9 @@ class Agent:
         return count
 
     def _tell_boots(self, here: _NodeHere, steps: Sequence[spools.FoundStep], boot_id: str) -> None:
-        """Tell which of these steps were begun before the machine's last boot, and of which the spool or the kernel
-        does not tell. Stores the id of this boot, and those steps for the daemons after this one: their ends may not
-        have been told when it ends.
+        """Report which of these steps began before the machine's last boot, and for which the spool or the kernel does
+        not say. Stores the id of this boot, and those steps for later daemons: this one may end before it has reported
+        their ends.
         """
         is_known = has_booted = False
         try:
@@ -547,7 +547,7 @@ class Agent:
             self._see_end(here, link, action.kill_wait_seconds)
 
     def _see_end(self, here: _NodeHere, link: SupervisorLink, kill_wait_seconds: float) -> None:
-        """The supervisor was told to end its step: look later whether it does."""
+        """Check later whether the supervisor ends its step, as it was ordered to."""
         step = (link.node, link.key)
         if step not in self._ending:
             self._ending.add(step)
@@ -684,7 +684,7 @@ class Agent:
             loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, link.key, report.at)
 
     def _not_begun(self, here: _NodeHere, starting: _Starting, number: int) -> None:
-        """There is no supervisor, or it could not write the spool (`number`: the errno): try again."""
+        """Try the step again: no supervisor could be forked, or it could not write the spool (`number`: the errno)."""
         error = OSError(number, os.strerror(number))
         if number not in UNWRITABLE:
             self._put_off(here, starting, error)
@@ -724,7 +724,7 @@ class Agent:
         self._carry_out(here, here.machine.noticed_end(key, result))
 
     def _sync_results(self) -> None:
-        """What the controller has not stored must survive a crash of this machine."""
+        """Sync results to disk that the controller has not stored, so that they survive a crash of this machine."""
         self._sync_timer = None
         nodes = {self._nodes[node].spool.directory(key): self._nodes[node] for node, key in self._unsynced}
         self._unsynced.clear()
@@ -824,7 +824,7 @@ class Agent:
         self._carry_out(here, ended)
 
     def _tell_unkillable(self, here: _NodeHere, key: RunningStep, survivors: list[Process]) -> None:
-        """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
+        """Report processes that do not die, as a supervisor does. Source: slurm.conf(5) UnkillableStepProgram."""
         self._log.error(
             "step.unkillable",
             job_id=key.job_id,

@@ -142,7 +142,7 @@ class Daemon:
         self._changed_for: dict[str, float] = {}
 
     async def run(self, startup: Startup) -> int:
-        """Serve until told to stop. Raises SpritzError if it cannot begin."""
+        """Serve until stopped. Raises SpritzError if it cannot begin."""
         namespaces = self._settings.private_hosts or any(
             node.setup.container is not None for node in self._settings.nodes.values()
         )
@@ -192,7 +192,7 @@ class Daemon:
         adopted: int,
         startup: Startup,
     ) -> None:
-        """Keep a connection to the controller until told to stop. `adopted`: number of steps of an earlier process."""
+        """Keep a connection to the controller until stopped. `adopted`: number of steps of an earlier process."""
         async with PersistentChannel(
             self._controller_addresses,
             role="slurmd",

@@ -23,7 +23,7 @@ def sample(now: float) -> tuple[int, int]:
 
 
 def samples(names: Iterable[str], now: float) -> tuple[NodeSample, ...]:
-    """One for each node of this machine."""
+    """One sample for each node of this machine."""
     load, free = sample(now)
     return tuple(NodeSample(name=name, cpu_load=load, free_memory_mib=free, sampled_at=now) for name in names)
 

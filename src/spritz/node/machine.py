@@ -192,9 +192,9 @@ class Machine:
         return bool(self._jobs)
 
     def _another_run(self, job: Job) -> Rejection | None:
-        """Make way for a run of which an earlier one, by its number, was here before it was started: the controller's
-        state was restored from a copy, and lacks the earlier run, perhaps of another job. Refuse it until the earlier
-        one is over and told.
+        """Make way for another run of a job whose number an earlier run on this node has, with a later start: the
+        controller's state was restored from a copy, and lacks the earlier run, perhaps of another job. Refuse the new
+        run until the earlier one is over and reported.
 
         What an earlier controller may still send about the earlier run has a lower term.
         """
@@ -452,8 +452,9 @@ class Machine:
         booted: bool = False,
         unkillable: bool = False,
     ) -> Actions:
-        """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks. `booted`: the
-        machine has booted since, and that ended them. `unkillable`: some of it does not die."""
+        """The processes of a dead supervisor are gone. `began`: its tasks may have run; `tasks` are their ranks.
+        `booted`: the machine has booted since, and that ended them. `unkillable`: some of it does not die.
+        """
         result = StepFinished(
             node=self.node,
             job_id=key.job_id,

@@ -33,7 +33,7 @@ _LOG_BYTES = 16 * 1024 * 1024
 
 
 def log_faults(lines: Iterable[str]) -> list[Fault]:
-    """Of the kernel's log since the machine started, each GPU's last Xid and the first failure of a disk."""
+    """Faults in the kernel's log since the machine started: each GPU's last Xid and the first failure of a disk."""
     xids: dict[str, str] = {}
     disk = ""
     for line in lines:
@@ -75,7 +75,7 @@ def kernel_log(path: str) -> Iterator[str]:
 
 
 def gpu_faults(nvml: Any) -> list[Fault]:
-    """What NVML says of each GPU. `nvml`: the module pynvml, initialised."""
+    """Faults of GPUs according to NVML. `nvml`: the module pynvml, initialised."""
     faults: list[Fault] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:

@@ -142,7 +142,7 @@ def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = 
 
 
 class _Host(Struct, frozen=True, kw_only=True):
-    """What the settings of this daemon's nodes are made of."""
+    """The sources of the settings of this daemon's nodes."""
 
     config: LoadedConfig
     nodes: list[NodeConfig]
@@ -385,7 +385,9 @@ def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: 
 
 
 def _container(host: _Host, node: str, spool: str) -> Container | None:
-    """What job_container.conf says of the node. Raises SpritzError where it would cover what slurmd needs."""
+    """The settings of job_container.conf for the node. Raises SpritzError if they would cover a directory that slurmd
+    needs.
+    """
     container = host.config.containers.of(node)
     if not container:
         return None
@@ -438,7 +440,7 @@ def _sample_seconds(words: tuple[str, ...]) -> float:
 
 
 def _memory_counted(words: tuple[str, ...]) -> str:
-    """Source: slurm.conf(5) JobAcctGatherParams."""
+    """The memory that counts as used. Source: slurm.conf(5) JobAcctGatherParams."""
     return "pss" if "UsePss" in words else "private" if "NoShared" in words else "rss"
 
 

@@ -185,7 +185,7 @@ def threads_of_this_process(watched: int, *, proc: str = "/proc") -> Threads:
 
 
 def _fields(directory: str) -> list[str]:
-    """Of a thread or process, from its state on; [] if it has ended."""
+    """The fields of /proc/…/stat of a thread or process, from its state on; [] if it has ended."""
     try:
         with open(f"{directory}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -121,7 +121,7 @@ def device_numbers(paths: tuple[str, ...]) -> set[str]:
 
 
 def _allow_all(path: str) -> None:
-    """What has not been denied above is allowed."""
+    """Allow all devices that have not been denied before."""
     if os.path.exists(f"{path}/devices.allow"):
         _write(f"{path}/devices.allow", "a")
 

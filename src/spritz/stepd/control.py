@@ -1,4 +1,4 @@
-"""What the node daemon and a supervisor say to each other: length-prefixed msgpack, without any I/O.
+"""Messages between the node daemon and a supervisor: length-prefixed msgpack, without any I/O.
 
 The daemon sends orders, the supervisor reports. Orders are idempotent; none is answered but by what it brings about.
 """

@@ -59,7 +59,7 @@ class Outlet:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes bytes more quickly than it passes them on."""
+        """Whether bytes come in more quickly than the outlet passes them on."""
         return len(self._queued) > _FULL_BYTES
 
     def write(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ class Outlet:
             self._lose(error)
 
     def close(self) -> None:
-        """What waits is written yet, if the file takes it."""
+        """Close the outlet. Queued bytes are still written, if the file takes them."""
         if not self._closing:
             self._closing = True
             os.close(self._descriptor)
@@ -190,7 +190,7 @@ class Outlet:
 
 
 def is_local(descriptor: int) -> bool:
-    """Whether it is a regular file of a local disk: a write to it comes back."""
+    """Whether the descriptor is a regular file of a local disk: a write to it does not block."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False

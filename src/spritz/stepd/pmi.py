@@ -120,7 +120,7 @@ class PmiServer:
 
 
 class _Client:
-    """One task's connection."""
+    """The connection of one task."""
 
     def __init__(self, server: PmiServer, reactor: Reactor, connection: socket.socket, task_id: int) -> None:
         self._server = server
@@ -134,14 +134,14 @@ class _Client:
         reactor.watch(connection.fileno(), READABLE, self._ready)
 
     def close(self) -> None:
-        """No more of this task."""
+        """Close the connection of the task."""
         if not self._closed:
             self._closed = True
             self._reactor.forget(self._connection.fileno())
             self._connection.close()
 
     def passed(self) -> None:
-        """Its fence is over."""
+        """Tell the task that its fence is over."""
         if self._decoder.framed:
             self._answer(b"kvs-fence", {})
         else:

@@ -27,7 +27,7 @@ def become_subreaper(name: str) -> None:
 
 
 def name_process(name: str) -> None:
-    """What ps shows of this process (15 bytes)."""
+    """Set the name that ps shows of this process (15 bytes)."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -107,7 +107,7 @@ def lives(pid: int) -> bool:
 
 
 def name_of(pid: int) -> str:
-    """What ps shows of it; "" if it is gone."""
+    """The name that ps shows of the process; "" if it is gone."""
     try:
         with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
             return file.read().rstrip("\n")
@@ -203,7 +203,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def disk_bytes(pid: int) -> tuple[int, int]:
-    """What the process has read and written by system calls, as Slurm counts; zeros if that cannot be known."""
+    """The bytes read and written by the process's system calls, as Slurm counts; zeros if they are unknown."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             lines = file.read().split()

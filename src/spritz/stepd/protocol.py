@@ -308,8 +308,9 @@ def may_wait(frames: bytes) -> bool:
 
 
 def elsewhere(text: str) -> tuple[str, str, str] | None:
-    """Of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the client is
-    on, the socket by which it is reached from others, and its address there. None for a plain address."""
+    """The parts of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the
+    client is on, the socket by which it is reached from others, and its address there. None for a plain address.
+    """
     scheme, _, place = text.partition(":")
     if scheme != "at":
         return None

@@ -18,7 +18,7 @@ _EACH_SECONDS = 0.05
 
 
 class Siblings:
-    """Of the step in this spool directory."""
+    """The steps of a job, as seen from the step in this spool directory."""
 
     def __init__(self, directory: str) -> None:
         self._spool, self._own = os.path.split(directory)
@@ -31,7 +31,7 @@ class Siblings:
         self._due = 0.0
 
     def memory_bytes(self, now: float) -> list[int]:
-        """As `look`, but what the last look found if that was a moment ago. `now`: monotonic seconds."""
+        """The memory as of `look`, or of the last look if that was a moment ago. `now`: monotonic seconds."""
         if now >= self._due:
             self.look()
             self._due = now + _EACH_SECONDS * len(self._memory)

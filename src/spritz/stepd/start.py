@@ -105,7 +105,7 @@ def apply_limits(limits: tuple[tuple[str, int], ...]) -> None:
 
 
 def limit_refused(name: str, soft: int) -> str:
-    """What is said of a limit that cannot be set."""
+    """The message about a limit that cannot be set."""
     value = "'unlimited'" if soft < 0 else f"{soft} bytes"
     return f"slurmstepd: error: Can't propagate RLIMIT_{name} of {value} from submit host"
 
@@ -265,7 +265,7 @@ def execute(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:
 
 
 def execve_failed(program: bytes, error: int) -> str:
-    """What is said of a program that cannot be executed; `error` is the error's number."""
+    """The message about a program that cannot be executed; `error` is the error's number."""
     what = _missing_interpreter(program) if error == errno.ENOENT else ""
     return f"slurmstepd: error: execve(): {what or os.fsdecode(program)}: {os.strerror(error)}"
 

@@ -266,7 +266,7 @@ class Supervisor:
             return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
-        """Not all tasks can be started."""
+        """Fail the step: not all of its tasks can be started."""
         self._launch_error, self._error_kind = text, kind
         self.say(f"error: {text}")
         for task in self._group.tasks:
@@ -580,7 +580,7 @@ class Supervisor:
             os._exit(127)
 
     def _say_last(self) -> None:
-        """Nothing of the step runs any more. Says so once."""
+        """Report, once, that no process of the step runs any more."""
         if self._last_said:
             return
         self._last_said = True

@@ -295,7 +295,7 @@ class TaskGroup:
 
     @property
     def all_ended(self) -> bool:
-        """No task runs (those that could not be started count as ended)."""
+        """Whether no task runs (those that could not be started count as ended)."""
         return not any(task.running for task in self.tasks)
 
     @property

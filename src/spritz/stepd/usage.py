@@ -323,7 +323,7 @@ def protect_from_oom_killer() -> None:
 
 
 def oom_score_of_tasks() -> bytes | None:
-    """What a task writes to its oom_score_adj; None: nothing, as it was not changed."""
+    """The value that a task writes to its oom_score_adj; None: nothing, as it was not changed."""
     return _oom_score
 
 

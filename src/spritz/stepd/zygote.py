@@ -68,7 +68,7 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
 
 
 def _freeze() -> None:
-    """What is alive now stays for ever: the collector must not touch it, so that children share its pages."""
+    """Exclude the present objects from garbage collection, so that children share their pages."""
     gc.disable()
     gc.collect()
     gc.freeze()

@@ -214,7 +214,7 @@ class _Chosen:
         self._end = end if "endtime" in asked else None
 
     def holds(self, job: JobRecord) -> bool:
-        """Do they hold?"""
+        """Whether the job meets all conditions."""
         if not all(not values or getattr(job, field) in values for field, values in self._among):
             return False
         if self._start is not None and job.ended_at < self._start:

@@ -129,7 +129,7 @@ def _not_cancelled(job_id: int, code: str) -> SpritzError:
 
 
 class _Cancelling:
-    """One call."""
+    """One call of scancel."""
 
     def __init__(
         self, options: Mapping[str, str], signal: int, job_filter: JobFilter, context: Context, controller: Connection

@@ -182,7 +182,7 @@ def take_over(session: Session, words: list[str]) -> int:
 
 
 def _take_over(session: Session, config: ControllerConfig, index: int) -> int:
-    """Raises ClientError."""
+    """Make that controller lead. Raises ClientError."""
     from spritz.model.commands.job import Done
 
     name, address, owners = config.names[index], (config.hosts[index], config.port), config.owners()
@@ -278,7 +278,7 @@ def set_debug_flag(session: Session, words: list[str]) -> int:
 
 
 def set_debug(session: Session, words: list[str]) -> int:
-    """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
+    """Set the level of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
     if len(words) > 1:
         session.context.error("setdebug for nodes is not supported by Spritz: slurmd's level is that of slurm.conf")
         return 1

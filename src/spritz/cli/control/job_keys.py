@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NoChange(SpritzError):
-    """As Slurm's scontrol: the error, and that there is nothing to change."""
+    """As Slurm's scontrol prints it: the error, and that there is nothing to change."""
 
 
 class NotABoolean(SpritzError):
@@ -200,7 +200,7 @@ def _tres(field: str) -> Key:
 
 
 def _tres_per_task(text: str) -> Changes:
-    """`cpu=2,gres/gpu:2,gres/shard:1`."""
+    """Changes by a text such as `cpu=2,gres/gpu:2,gres/shard:1`."""
     from spritz.notation.gres import GresError, parse
 
     words = [word for word in text.split(",") if word]

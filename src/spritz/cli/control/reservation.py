@@ -79,7 +79,7 @@ _YEAR = 365 * 86_400
 
 
 class _Wrong(Exception):
-    """What was wrong with one word."""
+    """A word of the command is wrong; the text is scontrol's error."""
 
 
 class _Reader:
@@ -307,7 +307,7 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def _incomplete(fields: dict[str, object]) -> str:
-    """What scontrol itself misses."""
+    """scontrol's own complaint about missing or contradictory keys; "" if there is none."""
     flags = fields.get("flags") or ()
     assert isinstance(flags, tuple)
     if "PART_NODES" in flags and not (fields.get("partition") and fields.get("nodes") == ("ALL",)):

@@ -109,7 +109,7 @@ def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]
 
 
 def _value(session: Session, key: str, text: str, word: str) -> dict[str, object]:
-    """One change. Raises SpritzError with scontrol's words for a value that is none."""
+    """One change. Raises SpritzError with scontrol's words for a wrong value."""
     if key == "JobDefaults":
         return _job_defaults(text)
     field = FIELDS[key]

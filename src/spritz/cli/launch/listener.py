@@ -133,7 +133,7 @@ class Link:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is connected through another node's supervisor."""
+        """Whether the supervisor is connected through another node's supervisor."""
         return self._place >= 0
 
     def move(self, connection: Connection, place: int, hello: protocol.Hello) -> None:

@@ -132,7 +132,7 @@ def _publish(arguments: Namespace, paths: ClusterPaths) -> None:
 
 
 def _way_of_commands(paths: ClusterPaths) -> str:
-    """What to do for this user's commands to use the joined cluster; "" for root, whose commands find it."""
+    """How this user's commands find the joined cluster; "" for root, whose commands find it by themselves."""
     export = f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n"
     try:
         used = find_slurm_conf()

@@ -152,7 +152,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 class _Known(Struct):
-    """What is needed of `machines.json`."""
+    """The fields of `machines.json` that are needed here."""
 
     machines: tuple[JoinedMachine, ...] = ()
 

@@ -86,7 +86,7 @@ async def open_address(
     timeout: float = 10.0,
     secure: Secure | None = None,
 ) -> Pipe:
-    """As `connect`, for callers with a protocol of their own."""
+    """Connect as `connect` does, for callers with their own protocol."""
     trusted = frozenset((0, os.geteuid())) if owners is None else owners
     problems: list[str] = []
     for address in addresses:

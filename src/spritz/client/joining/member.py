@@ -135,7 +135,7 @@ class Member:
         return False
 
     async def _addresses_of_controllers(self) -> list[str]:
-        """As numbers, so that looking needs no name service."""
+        """The controllers' addresses as numbers, so that later look-ups need no name service."""
         addresses: list[str] = []
         for address in self.addresses:
             if isinstance(address, str):
@@ -234,7 +234,9 @@ class Member:
 def member_of(
     membership: Membership | None, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
 ) -> Member | None:
-    """None if all controllers are on this machine. Raises ClientError without keys for another machine's."""
+    """The membership to keep up to date; None if all controllers are on this machine. Raises ClientError if another
+    machine has a controller and there are no keys for it.
+    """
     here = [is_here((host,)) for host in controllers]
     if all(here):
         return None

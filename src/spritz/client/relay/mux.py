@@ -157,7 +157,7 @@ class Mux:
 
 
 class MuxStream(asyncio.Transport):
-    """One stream. Its protocol may be set once it has been decided who takes it."""
+    """One stream. Its protocol may be set later, once its receiver has been chosen."""
 
     def __init__(self, mux: Mux, number: int) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredReques
 
 
 def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
-    """Queries."""
+    """The handlers of queries."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
     steps.follow()

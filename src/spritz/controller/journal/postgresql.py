@@ -339,7 +339,7 @@ class Store:
         self._check_layout(layout[0])
 
     def _check_layout(self, layout: int) -> None:
-        """Raises JournalNewer."""
+        """Check the layout of the tables. Raises JournalNewer."""
         if layout > _LAYOUT:
             raise JournalNewer(
                 f"the journal in {self.name} has layout {layout} of a later release; this one reads layout {_LAYOUT}"
@@ -378,7 +378,7 @@ class Store:
         return self.lease()
 
     def checksum(self, last: int) -> int | None:
-        """Of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
+        """The checksum of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
         return self.run(lambda database: _checksum(database, last))
 
     def kept(self, name: str) -> bytes | None:
@@ -634,7 +634,7 @@ class PostgresJournal:
 
     @property
     def ids_below(self) -> int:
-        """None are kept: the database checks its own log."""
+        """None: no mark is kept, since the database checks its own log."""
         return 0
 
     def reserve_ids(self, below: int) -> None: ...
@@ -781,7 +781,7 @@ class PostgresJournal:
 
 
 def _milliseconds(seconds: float) -> str:
-    """As PostgreSQL's settings have it."""
+    """The time in the notation of PostgreSQL's settings."""
     return str(max(1, int(seconds * 1000)))
 
 

@@ -1,4 +1,5 @@
-"""What the controllers of a cluster must have in common: the cluster's key, and the hosts and nodes of slurm.conf.
+"""The settings that the controllers of a cluster must have in common: the cluster's key, and the hosts and nodes of
+slurm.conf.
 
 The controller that leads stores hashes of both next to the journal, and each standby compares its own with them. With
 another key a standby would take over, be refused by every node, and end the jobs there as lost while they run. With

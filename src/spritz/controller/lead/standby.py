@@ -279,7 +279,7 @@ class Standby:
         return led
 
     async def _done(self, work: asyncio.Future[T]) -> T | None:
-        """The result of the thread; None if this controller is told to stop meanwhile: the thread may wait for long."""
+        """The result of the thread, which may wait for long; None if this controller is stopped meanwhile."""
         either: list[asyncio.Future[Any]] = [work, self._stopped]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return None if self._stopped.done() else work.result()
@@ -298,10 +298,10 @@ class Standby:
         return lease, difference
 
     def _compare(self, lease: Lease) -> str:
-        """What the leader has otherwise than this controller, "" if nothing is known. Runs in the thread.
+        """The settings in which the leader differs from this controller, "" if none is known. Runs in the thread.
 
-        Raises SpritzError if it has another key. The record of a leader that is gone does not count: its key may have
-        been replaced everywhere since.
+        Raises SpritzError if it has another key. The record of a former leader does not count: its key may have been
+        replaced everywhere since.
         """
         leader = decoded(self._store.kept(RECORD)) if lease.holder and lease.alive else None
         if leader is None or leader.term != lease.term:

@@ -114,7 +114,7 @@ class Pages:
             yield family
 
     def use_of_users(self) -> Families:
-        """The same of each user's running jobs together."""
+        """The usage of each user's running jobs together."""
         users: dict[str, list[float]] = {}
         for job, total in self._use:
             sums = users.setdefault(job.spec.user, [0.0] * len(_USE_VALUES))

@@ -104,7 +104,7 @@ def _difference(node: str, ahead_seconds: float) -> str:
 class NodeLinks:
     def __init__(self, context: Context, messages: NodeMessages) -> None:
         self._context = context
-        self._letters = messages
+        self._messages = messages
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
         #: node -> the newest connection over which it has asked to be registered
@@ -485,7 +485,7 @@ class NodeLinks:
             # Shielded, since other messages wait for the same future: the cancellation of one must not cancel theirs.
             for earlier in before:
                 await asyncio.shield(earlier)
-            if any(name in self._under_way for name in nodes) or not self._letters.are_due(order.effect, nodes):
+            if any(name in self._under_way for name in nodes) or not self._messages.are_due(order.effect, nodes):
                 missed = nodes  # on an error: every node is checked individually
             else:
                 missed = await self._pass_on(order, head, below)
@@ -580,7 +580,7 @@ class NodeLinks:
         """The message as it travels; None if it is out of date."""
         if order.message is None:
             effect = structs.replace(order.effect, node=order.nodes[0])
-            message = await self._letters.message(effect)
+            message = await self._messages.message(effect)
             if message is None:
                 return None
             message = structs.replace(message, node="")
@@ -597,7 +597,7 @@ class NodeLinks:
         while channel.is_open and self._links.get(effect.node) is channel:
             term = self._context.journal.term
             try:
-                message = await self._letters.message(effect)
+                message = await self._messages.message(effect)
                 if message is None:
                     return
                 self._sent += 1

@@ -185,7 +185,7 @@ class SchedulerDriver:
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:
-        """No more passes; the rest of current plans is dropped."""
+        """Start no more passes, and drop the remaining parts of current plans."""
         self._stopped = True
         self._applications.clear()
         for timer in (self._timer, self._settle_timer):

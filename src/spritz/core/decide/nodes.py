@@ -53,7 +53,7 @@ def node_lost(context: DecisionContext, report: NodeLost) -> Done:
 
 
 def node_silent(context: DecisionContext, report: NodeSilent) -> Done:
-    """Nothing new starts on these nodes until they register again; jobs there go on."""
+    """Mark the nodes as not responding: until they register again, nothing new starts there. Their jobs continue."""
     for name in report.names:
         node = context.state.nodes.get(name)
         if node is None or node.state is NodeState.FUTURE or is_away(node):
@@ -185,7 +185,7 @@ def _may_resume(node: Node) -> bool:
 
 
 def _out_of_service(state: NodeState, flags: int) -> bool:
-    """Whether it is in a state for which Slurm wants, and keeps, a reason."""
+    """Whether a node with this state has a reason, which Slurm requires and keeps."""
     return state is NodeState.DOWN or bool(flags & (NodeFlag.DRAIN | NodeFlag.FAIL))
 
 

@@ -51,7 +51,9 @@ _OF_REQUEUES: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_E
 
 
 def settle_siblings(context: DecisionContext) -> None:
-    """Of all jobs that this turn has changed, or every one if the federation is another now."""
+    """Bring the siblings up to date of all jobs that have changed in this turn, or of all jobs if the federation has
+    changed.
+    """
     state = context.state
     # Recording puts the job into `siblings_due` once more; the second time it is settled, and the loop ends.
     due = state.memory.siblings_due
@@ -199,7 +201,7 @@ def take_lock_back(context: DecisionContext, command: ReturnLock) -> SiblingAnsw
 
 
 def take_report(context: DecisionContext, command: ReportSibling) -> SiblingAnswer:
-    """What has become of a copy."""
+    """Record a copy's report to its origin: queued again, started or ended."""
     job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
     if job is None or federated is None or entry is None or job.state is not JobState.PENDING:
         return SiblingAnswer()
@@ -302,7 +304,7 @@ def lock_answered(context: DecisionContext, command: LockAnswered) -> Done:
 
 
 def lock_unused(context: DecisionContext, command: LockUnused) -> Done:
-    """Its resources have gone to another job meanwhile: siblings may go first."""
+    """Return the lock, since the job's resources have gone to another job meanwhile: its siblings may start first."""
     job = context.state.jobs.get(command.job_id)
     federated = job.federation if job is not None else None
     if job is not None and federated is not None and federated.lock == HELD and job.state is JobState.PENDING:

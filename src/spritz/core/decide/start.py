@@ -3,7 +3,7 @@
 The scheduler planned from a snapshot that may be stale, so `start_refusal` repeats every check that protects an
 invariant: eligibility, limits, licenses, reservations and free resources. It does not repeat policy such as order.
 
-Source: DESIGN "snapshot, plan, check, apply"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
+Source: docs/architecture.md, "A plan may be stale"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
 """
 
 from __future__ import annotations

@@ -487,6 +487,6 @@ def _ordered(steps: list[StepRecord], where: str) -> list[StepRecord]:
 
 
 def digest(definition: Definition, tree: str) -> str:
-    """Of a pipeline and its code: whether two submissions are one."""
+    """A digest of a pipeline and its code: two submissions with the same digest are one."""
     text = json.dumps([definition.to_json(), tree], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

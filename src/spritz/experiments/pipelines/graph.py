@@ -1,4 +1,4 @@
-"""How a pipeline fares: each step's state and units, as a graph for the terminal and as plain data."""
+"""The progress of a pipeline: each step's state and units, as a graph for the terminal and as plain data."""
 
 from __future__ import annotations
 

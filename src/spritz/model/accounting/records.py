@@ -1,4 +1,4 @@
-"""What `slurmdbd` keeps and answers: its records, the controller's outbox, and questions about the past.
+"""Data of `slurmdbd`: its records, the controller's outbox, and questions about the past.
 
 Records are what the tables hold, column by column (`accounting.schema`), and what the wire carries. Each life of a job
 is one `JobRecord`: a requeued job has several, distinguished by `restart_count`, and a reused job id gets new ones.

@@ -1,4 +1,4 @@
-"""What every journaled fact has: a kind and a time.
+"""The fields of every journaled fact: a kind and a time.
 
 Events live for ever in journals. A field may be added with a default; anything else needs a new kind or an upcaster.
 """

@@ -81,7 +81,7 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
 
 
 class NodesPowered(Event, frozen=True, kw_only=True):
-    """These nodes were powered up (`up`) or down together: one call of ResumeProgram or SuspendProgram.
+    """Nodes were powered up (`up`) or down together, by one call of ResumeProgram or SuspendProgram.
 
     Separate events, just before, changed their flags.
     """

@@ -163,7 +163,7 @@ class EndSignalSent(Event, frozen=True, kw_only=True):
 
 
 class JobSuspended(Event, frozen=True, kw_only=True):
-    """All processes were told to stop; CPUs count as free, memory and GRES do not.
+    """All processes were sent the order to stop; CPUs count as free, memory and GRES do not.
 
     `by`: "preempt", "gang", or "" for an administrator. For a job that is suspended already, only this changes.
     """
@@ -203,7 +203,9 @@ class JobNodeFailed(Event, frozen=True, kw_only=True):
 
 
 class JobEnded(Event, frozen=True, kw_only=True):
-    """This life of the job has ended. It is COMPLETING while `completing` names nodes that still hold its processes."""
+    """This life of the job has ended. The job is COMPLETING while `completing` names nodes that still hold its
+    processes.
+    """
 
     job_id: int
     state: JobState
@@ -220,14 +222,16 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class KillRepeated(Event, frozen=True, kw_only=True):
-    """Some nodes of an ended job were silent for too long and were told again; next time at `repeat_kill_at`."""
+    """Nodes of an ended job were silent for too long, and the order to end it was sent again; next time at
+    `repeat_kill_at`.
+    """
 
     job_id: int
     repeat_kill_at: float
 
 
 class JobNodeGone(Event, frozen=True, kw_only=True):
-    """Nothing of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
+    """No process of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
     part of the job.
     """
 

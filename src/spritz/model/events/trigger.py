@@ -11,7 +11,7 @@ class TriggerSet(Event, frozen=True, kw_only=True):
 
 
 class TriggersPulled(Event, frozen=True, kw_only=True):
-    """What these triggers wait for has happened."""
+    """The events of these triggers have happened."""
 
     pulls: tuple[Pull, ...]
 
@@ -23,6 +23,6 @@ class TriggersFired(Event, frozen=True, kw_only=True):
 
 
 class TriggersCleared(Event, frozen=True, kw_only=True):
-    """They were deleted, and their programs do not run."""
+    """These triggers were deleted, and their programs do not run."""
 
     ids: tuple[int, ...]

@@ -64,13 +64,13 @@ def _leaves_tasks_open(spec: JobRequest) -> bool:
 
 
 def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:
-    """As even as possible; the first nodes have one more."""
+    """Tasks on each node, as even as possible; the first nodes have one more."""
     per_node, more = divmod(tasks, nodes)
     return tuple(per_node + 1 if rank < more else per_node for rank in range(nodes))
 
 
 def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
-    """As even as the capacities permit; the first nodes have more. None if the tasks do not fit."""
+    """Tasks on each node, as even as the capacities permit; the first nodes have more. None if the tasks do not fit."""
     if sum(capacities) < tasks:
         return None
     counts, unplaced = [0] * len(capacities), tasks

@@ -30,7 +30,7 @@ class Sharing(str, Enum):
 
 
 class Hold(str, Enum):
-    """Who holds a job back; only an operator or administrator lifts ADMIN."""
+    """The kind of user who holds a job back; only an operator or administrator lifts ADMIN."""
 
     NONE = ""
     USER = "user"
@@ -109,7 +109,7 @@ class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a user asks for, after command line, environment and #SBATCH lines are merged. None or empty: not given."""
+    """A user's request, after command line, environment and #SBATCH lines are merged. None or empty: not given."""
 
     name: str = ""
     account: str = ""
@@ -298,7 +298,7 @@ class Sibling(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What ties a job to its siblings on other clusters (docs/decisions/0197).
+    """A job's record of its siblings on other clusters (docs/decisions/0197).
 
     The cluster that took the submission is the job's origin: it has `request` and `siblings`, and grants the lock
     without which no other may start its copy. Other clusters have `origin` and `copy`.
@@ -338,7 +338,7 @@ class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def active(self) -> str:
-        """Those of them that have a copy, or the one that runs it."""
+        """The viable clusters that have a copy, or the one that runs it."""
         if not self.is_origin or self.runs_on:
             return self.runs_on
         placed = (sibling.cluster for sibling in self.siblings if sibling.state is SiblingState.PLACED)
@@ -473,7 +473,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_between_lives(self) -> bool:
-        """Whether its allocation is that of its former life, whose nodes are not clear yet."""
+        """Whether the job's allocation is that of its former life, whose nodes are not clear yet."""
         return bool(self.completing) and self.completing_life != self.restart_count
 
     @property

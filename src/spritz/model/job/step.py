@@ -13,7 +13,7 @@ from spritz.model.states import JobState
 
 
 class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What srun asks for in a step. None or empty: not given, taken from the job.
+    """A request of srun for a step. None or empty: not given, taken from the job.
 
     `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`:
     what the tasks inherit, `NAME=value` each. `io_address`: where the supervisors connect for standard I/O and control:

@@ -179,7 +179,9 @@ class FederationMember(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one cluster's controllers need. `version` grows with every change; 0: none was received yet."""
+    """The records of accounting that one cluster's controllers need. `version` grows with every change; 0: none was
+    received yet.
+    """
 
     version: int = 0
     associations: tuple[Association, ...] = ()

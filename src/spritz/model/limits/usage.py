@@ -290,7 +290,7 @@ def _on_nodes(name: str, *, gres: bool) -> bool:
 
 
 def rates_of(pairs: Iterable[tuple[str, int]], billing: float, factor: float) -> Rates:
-    """What a job with these TRES uses per second. `factor`: UsageFactor of its QOS."""
+    """The usage per second of a job with these TRES. `factor`: UsageFactor of its QOS."""
     parts = MICRO * factor
     return (
         (RAW, round(billing * parts)),

@@ -115,7 +115,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def place(self) -> str:
-        """Its place in networks, as set on the node itself: `network:unit,…`."""
+        """The node's place in networks, as set on the node itself: `network:unit,…`."""
         return self.topology or self.config.topology
 
     @property
@@ -155,7 +155,7 @@ class GpuSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
 
 
 class JobSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
-    """What a job's steps use on a node: CPUs in hundredths, memory at this moment, and I/O so far."""
+    """The usage of a job's steps on a node: CPUs in hundredths, memory at this moment, and I/O so far."""
 
     job_id: int
     cpus_used: int = 0

@@ -64,7 +64,7 @@ class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What launching depends on besides the message: slurm.conf, the machine, and the daemon's rights."""
+    """The circumstances of a launch besides its message: slurm.conf, the machine, and the daemon's rights."""
 
     facts: NodeFacts
     topology: Topology | None = None
@@ -391,7 +391,7 @@ def _oci_task(
 
 
 def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What runs a command in a container of the runtime, and what ends that."""
+    """The commands that run and end a task in a container of the runtime."""
     text = task.as_text()
     return (*installed.python("spritz.stepd.oci", "run", text), *argv), (
         *installed.python("spritz.stepd.oci", "end", text),
@@ -399,7 +399,7 @@ def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], 
 
 
 def _oci_directory(job: Job, step_id: int, setup: NodeSetup) -> str:
-    """As Slurm names it."""
+    """The directory of the step's container, named as in Slurm."""
     step = f"{step_id:05d}" if step_id <= STEP_MAX else step_name(step_id)
     return f"{setup.spool}/oci-job{job.id:05d}-{step}"
 

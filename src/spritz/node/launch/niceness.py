@@ -18,7 +18,7 @@ def submitted(environment: tuple[bytes, ...]) -> int:
 
 
 def increment(propagate: int, asked: int, current: int, *, privileged: bool) -> int:
-    """What to add to the daemon's `current` niceness for a task of a command with `asked`.
+    """The addition to the daemon's `current` niceness for a task of a command with `asked`.
 
     `propagate`: PropagatePrioProcess, 0 to 2. `privileged`: root asked, and we are root.
     """

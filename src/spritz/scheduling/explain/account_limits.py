@@ -261,7 +261,7 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
 
 
 def charges_of(view: PlanView) -> dict[int, Charge]:
-    """What each running job counts, and where."""
+    """The amounts that each running job counts, and the keys that they count towards."""
     records = view.snapshot.records
     charges = ((number, records[number].charge) for _ends_at, number in view.snapshot.ends)
     return {number: charge for number, charge in charges if charge is not None}

@@ -148,7 +148,7 @@ def _because(view: PlanView, record: JobRecord, other: JobRecord, partition: str
 
 
 def weighted(view: PlanView, factors: PriorityFactors) -> dict[str, float]:
-    """What each factor adds to the priority."""
+    """The part of each factor in the priority."""
     weights = view.snapshot.pricing.weights
     parts = {
         "age": weights.age * factors.age,

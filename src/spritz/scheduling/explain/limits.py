@@ -71,7 +71,7 @@ def _hold(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, 
 
 
 def _federation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
-    """What another cluster of the federation must do first."""
+    """The action of another cluster of the federation that the job waits for."""
     federated = job.federation
     if federated is None or job.reason is not Reason.FED_JOB_LOCK:
         return

@@ -296,7 +296,7 @@ def lacking(snapshot: Snapshot, request: Request) -> str:
 
 
 def _build(row: NodeRow, request: Request) -> str:
-    """What in the node's hardware does not suit the job, other than an amount."""
+    """The property of the node's hardware, other than an amount, that does not suit the job."""
     if row.hardware.tmp_mib < request.tmp_mib:
         return f"local disk too small ({amount('disk', request.tmp_mib)} needed)"
     if not fits_hardware(row.hardware, request):
@@ -341,7 +341,7 @@ def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> FailedTest:
 
 
 def shortages(row: NodeRow, request: Request, least: tuple[int, int]) -> tuple[Shortage, ...]:
-    """What the node has too little of for the least part of the job: GRES, memory, CPUs."""
+    """The resources of which the node has too little for the least part of the job: GRES, memory, CPUs."""
     tasks, gpus = least
     lacking = []
     needs = needs_of(request, tasks, gpus)

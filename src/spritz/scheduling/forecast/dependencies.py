@@ -52,7 +52,7 @@ def _is_alive(record: JobRecord) -> bool:
 
 
 class _Target:
-    """What a dependency refers to: a job, a task, or all of an array or heterogeneous job. `left`: parts without a
+    """The target of a dependency: a job, a task, or all of an array or heterogeneous job. `parts_open`: parts without a
     start.
 
     It starts with the last of its parts, and ends with the last as well.

@@ -87,7 +87,7 @@ class HeldGroup:
 
     @property
     def keys(self) -> Iterator[object]:
-        """What holds it back: associations and QOS, licenses, its array."""
+        """The limits that hold the group back: associations and QOS, licenses, its array."""
         if self.job_limits is not None:
             yield from self.job_limits.keys
         if self.licenses:

@@ -146,7 +146,7 @@ class HeldJobs:
         return line
 
     def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> HeldGroup | None:
-        """None: what holds the job back cannot be predicted, or is permanent."""
+        """The group of jobs with this request; None: its cause of waiting cannot be predicted, or is permanent."""
         group = self._lines.get((request, array))
         if group is not None or (request, array) in self._lines:
             return group
@@ -318,7 +318,7 @@ class HeldJobs:
         return requests
 
     def _reserved(self, record: JobRecord, request: Request, tasks: int, at: float) -> None:
-        """Its nodes are those of the reservation, which is assumed to have room."""
+        """Plan the job on the nodes of its reservation, which is assumed to have room."""
         reservation = self._snapshot.reserved.by_name.get(request.reservation)
         if reservation is not None and at < reservation.end_at:
             self._place(record, tasks, max(at, reservation.start_at), (), request)
@@ -347,7 +347,7 @@ class HeldJobs:
             heappush(self._events, (at, next(self._order), Recheck(line)))
 
     def _never(self, line: HeldGroup) -> bool:
-        """Whether its request exceeds a limit by itself, or something unpredictable holds it back."""
+        """Whether the group's request exceeds a limit by itself, or its cause of waiting cannot be predicted."""
         request, job_limits = line.request, line.job_limits
         minutes = request.time_limit_minutes
         if job_limits is not None:

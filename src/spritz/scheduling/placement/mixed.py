@@ -28,7 +28,7 @@ Counts = tuple[int, ...]
 def mixed_portions(
     table: NodeTable, request: Request, candidates: list[Candidate], required: frozenset[int]
 ) -> list[tuple[Portion, Request]] | None:
-    """What each node is to carry, with the request as it applies to this node alone; None if they cannot carry the job.
+    """The portion of each node, with the request as it applies to this node alone; None if they cannot carry the job.
 
     `candidates` are in node order, with tasks and GPUs of any type as upper bounds.
     """

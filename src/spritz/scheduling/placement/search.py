@@ -46,8 +46,8 @@ Sets = dict[Sums, tuple[int, Chain]]
 
 
 class Offer(Struct, frozen=True, gc=False):
-    """What one node could carry: `options` are GPUs of each type and the most tasks with them; `marks` the ways in
-    which it counts for features. `part`: its leaf switch or block.
+    """The capacity of one node: `options` are GPUs of each type and the most tasks with them; `marks` the ways in which
+    it counts for features. `part`: its leaf switch or block.
     """
 
     index: int
@@ -86,7 +86,7 @@ def could_find(request: Request, choice: Choice, fabric: Fabric | None, tasks: I
 def search(
     table: NodeTable, request: Request, choice: Choice, required: frozenset[int], fabric: Fabric | None, effort: Effort
 ) -> list[tuple[Portion, Request]] | None:
-    """What each node is to carry, in node order, with the request as it applies to this node alone; None if no set of
+    """The portion of each node, in node order, with the request as it applies to this node alone; None if no set of
     these nodes can carry the job, or if none was found within the effort.
     """
     steps = effort.take()
@@ -105,7 +105,7 @@ def search(
 
 
 class _Job:
-    """What one request asks of a set of nodes."""
+    """One request's demands on a set of nodes."""
 
     def __init__(self, request: Request, choice: Choice, fabric: Fabric | None, steps: int) -> None:
         self.request, self.choice, self.fabric = request, choice, fabric
@@ -133,7 +133,7 @@ class _Job:
     # -- single nodes
 
     def offers(self, table: NodeTable, required: frozenset[int]) -> list[Offer]:
-        """What each node that can serve now could carry, in node order."""
+        """The capacity of each node that can serve now, in node order."""
         offers = []
         known: dict[tuple[object, ...], tuple[tuple[Sums, int], ...]] = {}
         request = self.request
@@ -309,7 +309,7 @@ class _Job:
         return None if best is None else best[3]
 
     def _whole_segments(self, nodes: int) -> bool:
-        """Whether so many nodes may lie on one leaf."""
+        """Whether this number of nodes may be on one leaf."""
         segment = self.request.segment
         return not nodes % segment and (nodes <= segment or not self.request.segments_spread)
 
@@ -400,7 +400,7 @@ class _Job:
         return min(candidates, key=lambda item: item[2][0], default=(0, 0, (), None))[3]
 
     def _may_lie_on(self, leaves: Counter[int]) -> bool:
-        """Whether the job may have so many nodes on these leaves."""
+        """Whether the job may have this number of nodes on each of these leaves."""
         fabric = self.fabric
         if fabric is None:
             return True
@@ -440,7 +440,7 @@ class _Job:
 
 
 def _linked(first: Chain, second: Chain) -> Chain:
-    """Both sets together."""
+    """The chain of both sets together."""
     while second is not None:
         position, gpus, second = second
         first = position, gpus, first

@@ -44,7 +44,7 @@ class Portion(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """What all nodes together must carry. `tasks` None: `tasks_per_node` on every node. `gpus` 0: no total."""
+    """The total for all nodes together. `tasks` None: `tasks_per_node` on every node. `gpus` 0: no total."""
 
     nodes_min: int
     nodes_max: int
@@ -120,7 +120,7 @@ class _Taking:
         self.gpus -= candidate.gpus
 
     def is_full(self) -> bool:
-        """Nothing is missing, or no more nodes may be taken."""
+        """Whether nothing is missing, or no more nodes may be taken."""
         return (self.nodes <= 0 and self.tasks <= 0 and self.gpus <= 0) or len(self.chosen) >= self.target.nodes_max
 
 

@@ -406,7 +406,7 @@ def _choose_cpus(
 
 
 def _in_turn(hardware: Hardware, request: Request, usable: int, wanted: int, order: tuple[int, int, int]) -> int:
-    """As `_choose_cpus`, wherever the tasks lie."""
+    """Choose CPUs as `_choose_cpus` does, wherever the tasks lie."""
     near, prefer, kept = order
     if not near and not prefer and not kept:
         return _spread(hardware, request, usable, wanted) if wanted > 0 else 0

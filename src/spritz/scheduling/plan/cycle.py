@@ -94,7 +94,7 @@ def decide(
     expect: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Cycle:
-    """As `run`, but returns the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
+    """Run a cycle as `run` does, but return the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
     waiting, gangs = _waiting(cycle)
     while (waiting or gangs) and not cycle.exhausted:
@@ -138,7 +138,7 @@ def decide(
 
 
 def _waiting(cycle: Cycle) -> tuple[list[Entry], list[Gang]]:
-    """What the cycle will consider: a heap of shapes, best first, and heterogeneous jobs, best last."""
+    """The jobs that the cycle will consider: a heap of shapes, best first, and heterogeneous jobs, best last."""
     snapshot = cycle.snapshot
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
     closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.parameters.waits_apart)
@@ -369,7 +369,7 @@ class Cycle:
         return False
 
     def gate(self, shape: Shape) -> Verdict | None:
-        """What holds back every job of the shape, whatever resources are free; None if nothing does."""
+        """The verdict that holds back every job of the shape, whatever resources are free; None if there is none."""
         request = shape.request
         if shape.order not in self._gates:
             refusal = partition_verdict(self.snapshot, request)

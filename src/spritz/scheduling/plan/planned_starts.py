@@ -122,7 +122,9 @@ class PlannedStarts:
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def leftover(self, record: JobRecord, request: Request, ends_at: float) -> Leftover:
-        """What planned starts leave free from now until `ends_at` for the job. Its own planned start does not count."""
+        """The resources that planned starts leave free from now until `ends_at` for the job. Its own planned start does
+        not count.
+        """
         return Leftover(self.view(request), ends_at, self.of(record, request))
 
     def flexible(self, index: int) -> bool:
@@ -277,8 +279,9 @@ class PlannedStarts:
         return None
 
     def free_allocation(self, future_start: FutureStart) -> Allocation | None:
-        """Its allocation, if its time has come, all of it is free, and no later plan clashes. If it is a little late,
-        the allocation may have other CPUs of the same nodes, and those planned behind it will be put off (`redeem`).
+        """The allocation of the planned start, if its time has come, all of it is free, and no later plan clashes. If
+        it is a little late, the allocation may have other CPUs of the same nodes, and those planned behind it will be
+        put off (`redeem`).
         """
         request, now = future_start.request, self._snapshot.now
         # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
@@ -301,7 +304,7 @@ class PlannedStarts:
         return future_start.allocation
 
     def _placed_again(self, future_start: FutureStart) -> Allocation | None:
-        """What is free now on the nodes of a planned start that is a little late."""
+        """A new allocation from the free resources of the nodes of a planned start that is a little late."""
         indexes = sorted(index for index, _holder in future_start.parts)
         if not self.is_about_to(future_start) or not all(map(self.flexible, indexes)):
             return None
@@ -311,7 +314,9 @@ class PlannedStarts:
         return allocation if allocation is not None and allocation.names == names else None
 
     def is_about_to(self, future_start: FutureStart) -> bool:
-        """Whether its time is about to come or has just passed, and all of it is free soon: nodes are being cleared."""
+        """Whether the planned start is about to come or has just passed, and its nodes will be free soon: they are
+        being cleared.
+        """
         request, latest = future_start.request, future_start.start_at + self.late_seconds
         if future_start.provisional or abs(self._snapshot.now - future_start.start_at) > self.late_seconds:
             return False
@@ -362,11 +367,11 @@ class PlannedStarts:
                     self._put_off_behind(used_up)
 
     def _put_off_behind(self, late: FutureStart) -> None:
-        """A planned start is carried out late: those planned right behind it on its nodes, and those behind these, are
-        put off until their nodes are free. Nobody is overtaken, and each waits as much longer at most.
+        """A planned start is carried out late: put off the starts planned right behind it on its nodes, and those
+        behind these, until their nodes are free. No job is overtaken, and each waits at most as much longer.
 
-        Planned anew, they would find the gaps before them taken, or would take them from others, and what is a few
-        seconds late would cost them hours.
+        If they were planned again instead, they would find the gaps before them taken, or take them from others, and a
+        delay of seconds would cost them hours.
         """
         delay = self._snapshot.now - late.start_at
         starts = self.ledger.starts
@@ -402,7 +407,7 @@ class PlannedStarts:
                         ends.setdefault(resource, []).append((item.end_at, item.end_at + put_off))
 
     def _resources(self, future_start: FutureStart) -> list[int | str]:
-        """Its nodes, by index, and its licenses, if these are planned."""
+        """The nodes of the planned start, by index, and its licenses, if these are planned."""
         needs = self.licenses.needs(future_start.request) if self.licenses is not None else None
         return [*(index for index, _holder in future_start.parts), *(needs or ())]
 
@@ -420,7 +425,7 @@ class PlannedStarts:
         self.keep(later)
 
     def current(self, future_start: FutureStart) -> FutureStart | None:
-        """What is in the place of a planned start that was put off in this cycle; None if nothing is."""
+        """The replacement of a planned start that was put off in this cycle; None if there is none."""
         item: FutureStart | None = future_start
         while item is not None and item in self._put_off_to:
             item = self._put_off_to[item]
@@ -546,7 +551,7 @@ class PlannedStarts:
 
 
 class Leftover:
-    """What planned starts leave free for a job from now until it ends: row by row, or as a whole table."""
+    """The resources that planned starts leave free for a job until it ends: row by row, or as a whole table."""
 
     def __init__(self, profile: Profile, ends_at: float, own_start: FutureStart | None) -> None:
         without = () if own_start is None else (own_start,)

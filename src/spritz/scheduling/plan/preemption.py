@@ -145,7 +145,7 @@ class Preemptor:
         return table
 
     def leave(self, victims: Iterable[Victim]) -> None:
-        """Note that these victims will be told to leave."""
+        """Note that these victims will be ordered to leave."""
         assert self._base is not None, "victims were searched on it"
         for victim in victims:
             self._taken.add(victim.record.id)

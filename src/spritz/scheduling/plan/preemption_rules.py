@@ -50,7 +50,7 @@ class PreemptionRules:
         self._priorities: dict[int, int] = {}
 
     def class_of(self, record: JobRecord, request: Request) -> JobClass:
-        """Of a waiting job with this request."""
+        """The class of a waiting job with this request."""
         return class_of(record, request.partition)
 
     def side(self, job_class: JobClass, priority: int = 0) -> PreemptionSide:

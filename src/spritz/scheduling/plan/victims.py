@@ -200,8 +200,8 @@ class VictimSearch:
         return bound if self.result is not None else None
 
     def best(self, cleared: Cleared, order: list[int]) -> list[Victim] | None:
-        """As `fewest`, restricted to an allocation on as few as possible of the first nodes in `order`. The first nodes
-        there need the fewest and cheapest victims.
+        """The fewest victims, as of `fewest`, for an allocation on as few as possible of the first nodes in `order`.
+        The first nodes there need the fewest and cheapest victims.
         """
         if not order or self.place_on(cleared.table) is None:
             return None
@@ -359,7 +359,7 @@ def _grafted(base: NodeTable, cleared: Cleared, nodes: Ints) -> NodeTable:
 
 
 class Sums:
-    """What the nodes of each choice could carry together, updated as jobs are taken out and put back.
+    """The capacity of the nodes of each choice together, updated as jobs are taken out and put back.
 
     A necessary condition, and cheap: it must hold before placement itself is asked.
     """

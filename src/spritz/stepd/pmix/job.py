@@ -22,7 +22,7 @@ _TASKS_TOLD = 16384
 
 
 def job_infos(library: ctypes.CDLL, about: Pmix, directory: str) -> Infos:
-    """All of it. `directory` is for files of the tasks, too. Raises PmixError."""
+    """All facts about the job that its tasks may ask for. `directory` is for their files, too. Raises PmixError."""
     hosts = _hosts(about)
     host_name = about.nodes[about.node]
     local = hosts[host_name]

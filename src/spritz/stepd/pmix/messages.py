@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What has the task of this rank put?"""
+    """Request for the data that the task of this rank has put."""
 
     rank: int
 

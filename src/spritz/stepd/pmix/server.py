@@ -58,23 +58,26 @@ if TYPE_CHECKING:
     Reply = Callable[[int, bytes], None]
 
     class Host(Protocol):
-        """Who answers the library. All but `post` are called by the thread that does what was posted."""
+        """The functions that answer the library. All but `post` are called by the thread that does the posted work."""
 
         def post(self, call: Callable[[], None]) -> None:
             """Have this done soon, by the main thread."""
 
         def collect(self, kind: bytes, ranks: tuple[int, ...], data: bytes, reply: Reply) -> None:
-            """Tasks of these ranks that are here have met: end it with everybody's data when all have."""
+            """The tasks of these ranks on this node have reached the fence: end it with the data of all tasks once all
+            have.
+            """
 
         def fetch(self, rank: int, reply: Reply) -> None:
-            """What a task of another node has put."""
+            """The data that a task of another node has put."""
 
         def publish(self, rank: int, entries: tuple[tuple[bytes, bytes], ...], reply: Reply) -> None:
             """Keep what a task publishes: (key, packed value)."""
 
         def look_up(self, keys: tuple[bytes, ...], wait: int, seconds: int, reply: Reply) -> None:
-            """What is published by these keys, as `messages` encodes it: now, or when there are `wait` of them, for
-            which `seconds` are given (0: any time)."""
+            """The data published by these keys, as `messages` encodes it: now, or when there are `wait` of them, for
+            which `seconds` are given (0: any time).
+            """
 
         def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
             """Forget what a task has published: these, or all."""
@@ -142,7 +145,7 @@ class Server:
         return strings(variables.value)
 
     def local_data(self, rank: int, reply: Reply) -> None:
-        """What a task of this node has put, as soon as it has."""
+        """The data that a task of this node has put, as soon as it has."""
 
         def answer(status: int, data: int, size: int, _token: int) -> None:
             copied = ctypes.string_at(data, size) if data and size else b""

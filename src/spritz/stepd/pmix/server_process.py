@@ -77,7 +77,9 @@ class PmixServer:
         self._flush()
 
     def end(self) -> None:
-        """No task needs it any more: it should end by itself, and is killed otherwise. May be called repeatedly."""
+        """End the server, which no task needs any more: it should end by itself, and is killed otherwise. May be called
+        repeatedly.
+        """
         if not self._ending:
             self._ending = True
             self._reactor.forget(self._connection.fileno())
