@@ -1,7 +1,7 @@
 """The location of this installation, and how a process of it is started.
 
 An installation is a virtual environment, a prefix of its own (`pip install --prefix`), or a checkout in one of them.
-Python looks into a prefix only where it is told to: `PREFIX/bin/spritz-command` does, and these functions pass it on.
+Python looks into a prefix only on request: `PREFIX/bin/spritz-command` does, and these functions pass it on.
 Imports nothing of ours.
 
 Source: docs/decisions/0100.
@@ -25,7 +25,7 @@ _DAEMONS = {
 _COMMAND = "spritz-command"
 _RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"
 
-#: directories that this process was told to look into for packages
+#: directories in which this process must look for packages
 _places: list[str] = []
 
 

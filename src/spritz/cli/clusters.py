@@ -173,7 +173,7 @@ def of_job(job_id: int) -> ControllerConfig | None:
             pieces = controller.stream(asked, Jobs, timeout=controller.timeout_seconds)
             jobs = [job for piece in pieces for job in piece.jobs]
     except ClientError:
-        return reached[origin]  # its answer, or its silence, is told when it is asked again
+        return reached[origin]  # a further request reports its answer, or its silence
     finally:
         use(this_cluster)
     runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
 
-#: what follows an option
+#: the argument that follows an option
 NONE, REQUIRED, OPTIONAL = getopt.NONE, getopt.REQUIRED, getopt.OPTIONAL
 
 

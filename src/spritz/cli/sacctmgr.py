@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 _SYNOPSIS = "[<OPTION>] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
-#: what --help says of commands; each ENTITY that can be shown is in the answer to `sacctmgr show`
+#: the text of --help about commands; each ENTITY that can be shown is in the answer to `sacctmgr show`
 _COMMANDS = """    Valid commands are:
      add account NAMES [parent=NAME] [KEY=VALUE ...]
      add cluster NAMES [KEY=VALUE ...]
@@ -118,7 +118,7 @@ _LISTED = (
 )
 _MODIFIED = 'Input line must include "Account", "Cluster", "Federation", "Job", "QOS", "Resource" or "User"\n'
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
-#: what is added, in the words of a refusal
+#: the names of added records in refusals
 _ADDING = {"coordinator": "coordinator", "federation": "federation", "qos": "QOS", "resource": "system resource"}
 
 

@@ -75,7 +75,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     slurm_user: str = "root"
     state_save_location: str = ""
     message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
-    #: FederationParameters=fed_display: listings show the federation unless told --local
+    #: FederationParameters=fed_display: listings show the federation unless --local is given
     lists_federation: bool = False
 
     @property

@@ -67,7 +67,7 @@ class Federation:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._submissions = Submissions(context)
-        #: cluster -> jobs about which it may have to be told something
+        #: cluster -> jobs about which it may need a request
         self._due: dict[str, dict[int, None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         #: copies that hold the lock and have not started -> since when

@@ -39,7 +39,7 @@ class Refused(Exception):
         return self
 
 
-#: What a decision is about at the moment: a job, or a part of a Tick (`reservation NAME`). 0: nothing in particular.
+#: The subject of a decision at the moment: a job, or a part of a Tick (`reservation NAME`). 0: nothing in particular.
 Subject = int | str
 
 

@@ -19,11 +19,11 @@ class Memory:
     __slots__ = ("accrual_freed", "failures", "lacking", "set_aside", "siblings_due")
 
     def __init__(self) -> None:
-        #: what faults of the core were about, and how many there were (`decide.set_aside`)
+        #: the subjects of faults of the core, and the number of faults of each (`decide.set_aside`)
         self.set_aside: dict[Subject, int] = {}
         #: nodes that fail jobs at once (`decide.failing_nodes`)
         self.failures = Failures()
-        #: of `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that time;
+        #: for `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that time;
         #: None: unknown for all
         self.lacking: dict[str, float] | None = None
         #: whether a job that accrues age has made room for another (`decide.accrue`)

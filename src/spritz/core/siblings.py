@@ -1,4 +1,4 @@
-"""Siblings of federated jobs: what the state says of them, and what other clusters are still to be told.
+"""Siblings of federated jobs: their state, and the requests that other clusters must still get.
 
 Pure. `decide.siblings` changes them, and the shell (`controller.federation`) sends what is owed until it is answered.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job.record import Job
 
-#: what a copy that holds, or asks for, the lock says of it
+#: the values of `lock` in a copy that holds, or asks for, the lock
 WANTED, HELD, RETURNED = "wanted", "held", "returned"
 
 

@@ -59,7 +59,7 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str], *, imag
     return collected
 
 
-#: What the job of a run sets for itself, except these variables of the user.
+#: Variables that the job of a run sets for itself, except these variables of the user.
 _OF_A_RUN = ("PWD", "SLURM_", "SPRITZ_", *tracking.INJECTED)
 _OF_THE_USER = frozenset({"SLURM_CONF", "SPRITZ_HOME", "SPRITZ_NO_SERVER", "SPRITZ_RUN_STORE"})
 

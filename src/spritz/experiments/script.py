@@ -110,7 +110,7 @@ class Job:
     modules: Path | None = None
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
     handles_signal: bool = False
-    #: of a sweep: the script serves all tasks of an array
+    #: the trials of a sweep: the script serves all tasks of an array
     trials: Trials | None = None
 
 

@@ -24,7 +24,7 @@ from spritz.experiments.store import Entry
 _INCLUDE = "Include ~/.ssh/config.d/spritz.conf"
 _MARK = "# spritz dev: hosts of dev sessions; `spritz dev` adds and removes this line"
 
-#: Standard input and output are the connection. sshd is not replaced by exec: its place is told while it lives.
+#: Standard input and output are the connection. sshd is not replaced by exec: its place is known while it lives.
 _SERVE = r"""#!/bin/bash
 directory=@DIRECTORY@
 PATH=$PATH:/usr/sbin:/sbin

@@ -98,7 +98,7 @@ class PreparedRequest:
     written: list[str]
     #: indexes of the secrets in the command
     hidden: Mapping[int, str]
-    #: of sbatch, with the secrets
+    #: the environment of sbatch, with the secrets
     environment: dict[str, str]
     #: variables that the script may show
     visible: Mapping[str, str]

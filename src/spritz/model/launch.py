@@ -31,7 +31,7 @@ class LaunchBatch(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
-    #: of a heterogeneous job, the leader first
+    #: the components of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
     #: as of `SuspendTasks`, for what the job's record says of a suspension
     version: int = 0
@@ -47,9 +47,9 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
-    #: of the daemons at these addresses; a single number for all
+    #: the ports of the daemons at these addresses; a single number for all
     node_ports: tuple[int, ...] = ()
-    #: of a heterogeneous job, the leader first
+    #: the components of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
     #: as of `SuspendTasks`, for what the job's record says of a suspension
     version: int = 0

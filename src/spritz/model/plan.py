@@ -28,7 +28,7 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     #: jobs before it in its partition cannot start yet
     backfilled: bool = False
     #: hash of the request that it is for, valid in this process and its forks: the job may have been changed since (0:
-    #: not told)
+    #: not known)
     request: int = 0
 
 

@@ -167,7 +167,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     written_mib: float = 0.0
     #: major page faults
     pages: int = 0
-    #: of the whole node while the step ran; 0 where nothing counts it
+    #: energy of the whole node while the step ran; 0 where nothing counts it
     energy_joules: int = 0
     metrics: tuple[Metric, ...] = ()
 

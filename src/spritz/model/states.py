@@ -26,7 +26,7 @@ class JobState(str, Enum):
     BOOT_FAIL = "BOOT_FAIL"
     DEADLINE = "DEADLINE"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    #: of a federated job: another cluster ran it, or its origin took this copy back
+    #: a federated job that another cluster ran, or a copy that its origin took back
     REVOKED = "REVOKED"
 
     @property

@@ -187,7 +187,7 @@ class Agent:
         self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sweeps: set[str] = set()
-        #: steps that were told to end, until somebody has looked whether they do
+        #: steps that were ordered to end, until a later check whether they do
         self._ending: set[tuple[str, RunningStep]] = set()
         #: steps whose supervisors cannot be killed
         self._stuck: set[tuple[str, RunningStep]] = set()

@@ -107,7 +107,7 @@ class Daemon:
     ) -> None:
         #: set if the controller is on another machine
         self._member = member
-        #: of the port, where other machines connect to it
+        #: the certificate of the port, where other machines connect to it
         self._certificate: tls.PortCertificate | None = None
         #: stores a configuration sent by the controller; None: the administrator maintains the files
         self._fetched = fetched

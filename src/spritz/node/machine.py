@@ -91,11 +91,11 @@ class _JobHere:
         #: "", "running", "done" or "failed"
         self.prolog = ""
         self.epilog = ""
-        #: the controller must be told how the Prolog ends
+        #: the end of the Prolog must be reported to the controller
         self.wants_prolog = False
         #: no further step may start
         self.over = False
-        #: the controller must be told when the job is gone
+        #: the end of the job's last process must be reported to the controller
         self.wants_gone = False
         #: steps that start now are suspended at once
         self.suspended = False

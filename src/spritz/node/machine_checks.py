@@ -28,7 +28,7 @@ _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+), ?(.*)")
 #: A disk that has gone. (Single I/O errors pass, and stand in the log until the machine starts again.)
 _DISK = re.compile(r"([^;:]*: Remounting filesystem read-only|nvme \S+: Disabling device after reset failure)")
 
-#: Of the kernel's log as much is read.
+#: Bytes of the kernel's log that are read.
 _LOG_BYTES = 16 * 1024 * 1024
 
 

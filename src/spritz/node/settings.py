@@ -93,7 +93,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     ends_for_reboot: bool
     #: directory of files that map GPUs to jobs (`node.job_mapping`); "": none
     job_mapping_directory: str
-    #: what jobs use is measured for slurmctld's metrics
+    #: the usage of jobs is measured for slurmctld's metrics
     measures_jobs: bool
     #: programs that change features
     helpers: HelpersFile
@@ -101,7 +101,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     tmp_fs: str
     config_overrides: bool
     private_hosts: bool
-    #: what is mounted, as `node.cgroup.version` says it; "" also where CgroupPlugin=disabled
+    #: the mounted version, as of `node.cgroup.version`; "" also where CgroupPlugin=disabled
     cgroup_version: str
     #: CPUs for slurmd and its supervisors; empty: all
     own_cpus: tuple[int, ...]
@@ -149,7 +149,7 @@ class _Host(Struct, frozen=True, kw_only=True):
     topology: Topology | None
     #: "" also for what cgroup.conf does not confine
     groups: CgroupDirectories
-    #: of what this daemon alone has in directories that others use too
+    #: the name of this daemon's own files in directories that others use too
     name: str
     hostname: str
     cores: Cores

@@ -1,4 +1,4 @@
-"""Ends a process that was told to end and does not.
+"""Ends a process that does not end although it was ordered to.
 
 A task may swallow its cancellation, wait in its clean-up for a peer that never answers, or block the loop in a call
 that never returns. Such a task must not keep a daemon from ending: its successor waits for it. So a thread counts from

@@ -39,7 +39,7 @@ STOP_SECONDS = 75.0
 #: Seconds before contained work that failed is started again.
 AGAIN_SECONDS = 10.0
 
-#: of the loop that `run` runs, which is that of a process
+#: the ending of the loop that `run` runs, which is the process's only one
 _ending: Ending | None = None
 
 

@@ -65,7 +65,8 @@ class Keys(Struct, frozen=True):
     certificate: str
     key: str
     authorities: str
-    #: who has signed `certificate`, to be sent along; without it OpenSSL looks for it in every handshake (0.1 ms)
+    #: the certificate of the issuer of `certificate`, to be sent along; without it OpenSSL looks for it in every
+    #: handshake (0.1 ms)
     issuer: str = ""
 
 

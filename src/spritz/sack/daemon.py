@@ -1,4 +1,4 @@
-"""The sackd process: relays users, renews its certificate and the configuration, and stops when told.
+"""The sackd process: relays users, renews its certificate and the configuration, and stops in order.
 
 Source: sackd(8) SIGNALS.
 """

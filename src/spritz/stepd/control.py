@@ -9,7 +9,7 @@ import msgspec.msgpack
 
 from spritz.model.reports import StepFinished, Usage
 
-#: Of the length in front of every message.
+#: Bytes of the length in front of every message.
 PREFIX_BYTES = 4
 #: Nothing that belongs here is longer.
 _MESSAGE_BYTES_MAX = 64 * 1024 * 1024

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: How long one may take.
 EPILOG_SECONDS = 5.0
-#: Of what one says: the last.
+#: Bytes kept of the end of an epilog's output.
 _SAID_BYTES = 4096
 
 

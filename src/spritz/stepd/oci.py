@@ -107,7 +107,7 @@ def main(words: list[str]) -> int:
     return 1
 
 
-#: what `as_text` leaves out where it is 0
+#: the fields that `as_text` omits if they are 0
 _NEEDED = {"job_id": 0, "step_id": 0, "task_id": 0}
 
 
@@ -208,7 +208,7 @@ class Container:
             for name, value in environment.items():
                 entry = os.fsencode(f"{name}={value}")
                 if newline and b"\n" in entry:
-                    continue  # as Slurm: it could not be told from two
+                    continue  # as Slurm: it could not be distinguished from two
                 file.write(entry + (b"\n" if newline else b"\0"))
 
     def _environment(self) -> dict[str, str]:

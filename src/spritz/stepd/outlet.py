@@ -21,7 +21,7 @@ from spritz.stepd.reactor import WRITABLE, Reactor, Timer, close_in_child, write
 
 #: Bytes that wait in memory above which `is_full` holds.
 _FULL_BYTES = 256 * 1024
-#: What ps shows of the process. Not a supervisor's name: one whose supervisor was killed is killed with the step.
+#: The process's name in ps. Not a supervisor's name: one whose supervisor was killed is killed with the step.
 NAME = "slurmstepd-out"
 #: Magic numbers of file systems without a device that are local all the same: tmpfs, overlayfs, btrfs, zfs, ramfs,
 #: bcachefs. Source: statfs(2).

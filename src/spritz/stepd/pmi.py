@@ -29,7 +29,7 @@ _ENTRIES_BYTES = protocol.PAYLOAD_BYTES_MAX // 4
 _encode = msgspec.msgpack.encode
 _entries = msgspec.msgpack.Decoder(list[bytes])
 
-#: what PMI-1 says of its sizes
+#: the sizes that PMI-1 announces
 _MAXES: Fields = {b"cmd": b"maxes", b"kvsname_max": b"256", b"keylen_max": b"64", b"vallen_max": b"1024"}
 
 

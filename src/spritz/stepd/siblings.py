@@ -22,11 +22,11 @@ class Siblings:
 
     def __init__(self, directory: str) -> None:
         self._spool, self._own = os.path.split(directory)
-        #: what directories of this job's life begin with, such as `job00012.0.`
+        #: the prefix of the directories of this job's life, such as `job00012.0.`
         self._prefix = f"{self._own.rpartition('.')[0]}."
         #: by directory: the record's size when it was read, and its supervisor (None: none runs)
         self._known: dict[str, tuple[int, Process | None]] = {}
-        #: what the last look found, and when the next one is due
+        #: the result of the last look, and the time of the next one
         self._memory: list[int] = []
         self._due = 0.0
 

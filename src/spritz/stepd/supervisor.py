@@ -112,7 +112,7 @@ class Supervisor:
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: dict[int, int] = {}
-        #: what ends containers, by process id: its task, and a file of what it says; None: not begun
+        #: end commands of containers, by process id: the task, and a file of the output; None: not begun
         self._ends: dict[int, tuple[int, int]] | None = None
         self._kill_timer: Timer | None = None
         self._end_told = False
@@ -357,7 +357,7 @@ class Supervisor:
         return now - self._ending_since > self.spec.unkillable_seconds
 
     def _suspend(self, resume: bool, grace_seconds: float) -> None:
-        # A pending SIGSTOP would stop processes that were told to continue or end.
+        # A pending SIGSTOP would stop processes that were ordered to continue or end.
         self._cancel_stop()
         everything = self._below()
         if resume:

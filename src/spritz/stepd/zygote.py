@@ -95,7 +95,7 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
         gc.enable()
         supervise(directory, socket.socket(fileno=connection))
         status = 0
-    except BaseException as error:  # told to the daemon's log; then the daemon cleans up after us
+    except BaseException as error:  # for the daemon's log; then the daemon cleans up after us
         import traceback  # each fork would copy its modules
 
         note("".join(traceback.format_exception(error)).rstrip())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
 _FILTERS = ("users", "accounts", "qos", "flags")
-#: what Slurm prints as the number of a user that is unknown on this machine
+#: Slurm's number of a user that is unknown on this machine
 _NOBODY = 0xFFFFFFFE
 _CLUSTERS_MODE = ("", "cluster")
 

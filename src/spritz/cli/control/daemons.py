@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
 
-#: seconds for which a controller may be away when told to lead
+#: seconds for which a controller may not answer while it takes over
 _AWAY_SECONDS = 5.0
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.client.command.sync import Connection
 
 
-#: of a key's fingerprint
+#: letters shown of a key's fingerprint
 _KEY_LETTERS = 8
 
 

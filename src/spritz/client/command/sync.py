@@ -104,7 +104,7 @@ class Connection:
     ) -> None:
         self.timeout_seconds = timeout_seconds
         self.address = address
-        #: what errors call the daemon
+        #: the name of the daemon in errors
         self.daemon = "slurm controller"
         self._unanswered = 0
         #: The daemon's Hello, once its first answer has come.

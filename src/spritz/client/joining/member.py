@@ -66,7 +66,7 @@ class Member:
         #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
         self.cluster = cluster
-        #: of this daemon's port, where it has one
+        #: the certificate of this daemon's port, if it has one
         self.port: tls.PortCertificate | None = None
         #: set where AuthType=auth/munge
         self.munge: Munged | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    #: What `connect` takes: host and port, and for IPv6 flow and scope.
+    #: The address for `connect`: host and port, and for IPv6 flow and scope.
     SocketAddress = tuple[Any, ...]
 
 

@@ -558,7 +558,7 @@ class PostgresJournal:
                 return
 
             # An attempt whose answer is lost looks like another controller's: this one then stands by, and leads again
-            # if nobody else does.
+            # if no other does.
             row = (above + 1, self.term)
             if self._writer.run(lambda database: database.execute(_RAISE, row).rowcount) != 1:
                 raise self.fenced()

@@ -50,7 +50,7 @@ class JournalReader:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._worker = Worker("journal reader", waiting_max=100_000)
-        #: what was decoded last, newest first; for the thread alone
+        #: the groups decoded last, newest first; for the thread alone
         self._decoded: deque[_Decoded] = deque()
         #: reads of the journal's groups
         self.reads = 0

@@ -146,11 +146,11 @@ class Standby:
         self._watch = Watch(configuration.lease_seconds, self._index)
         self._lease: Lease | None = None
         self._problem = ""
-        #: what the leader has otherwise, in words
+        #: the differences of the leader's settings, in words
         self._difference = ""
         self._own = agreement_of(configuration, membership)
         self._read_at = _changed_at(configuration.path)
-        #: what is wrong with a slurm.conf that was written since
+        #: the mistake in a slurm.conf that was written since
         self._unreadable = ""
         #: after an attempt to lead failed, as with a database without space
         self._take_again_at = 0.0

@@ -294,7 +294,7 @@ _PENDING_VALUES: tuple[tuple[str, str, Callable[[Totals], float]], ...] = (
     ),
 )
 
-#: what `sdiag` shows, under the names of Slurm's own exporter
+#: the figures of `sdiag`, under the names of Slurm's own exporter
 _SCHEDULER_VALUES: tuple[tuple[str, str, Callable[[Diagnostics], float]], ...] = (
     ("slurm_agent_cnt", "Agents; there are none in Spritz", lambda _figures: 0),
     ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", lambda _figures: 0),

@@ -144,7 +144,7 @@ class NodeLinks:
         self._began_at = context.clock.monotonic()
         #: whether nodes have shown that events are lost
         self._restored = False
-        #: the term of which `on_term` was last told
+        #: the term that `on_term` was last called with
         self._told_term = context.journal.term
         #: called when the term has been raised
         self.on_term: list[Callable[[], None]] = []

@@ -131,7 +131,7 @@ class Machines:
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
         #: calls that wait for another configuration than `_served`
         self._waiting: dict[Call, None] = {}
-        #: of the port that other machines connect to
+        #: the certificate of the port that other machines connect to
         self.certificate: tls.PortCertificate
         self.hub: Hub
 

@@ -25,7 +25,7 @@ from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 if TYPE_CHECKING:
     from spritz.controller.context import Context
 
-#: Queued requests; further callers are told to retry.
+#: Queued requests; further callers must retry.
 WAITING_MAX = 10_000
 
 #: Requests sent to the process before it answers the first: so it never waits for the loop.

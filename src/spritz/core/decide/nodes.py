@@ -136,7 +136,7 @@ def _change_state(
     _set(context, node, state, flags, reason, command.reason_uid, resume_at, next_state)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         # An administrator may set a node DOWN that works: then its daemon must end what runs there, or the processes
-        # would meet those of later jobs. A node that does not answer is told when it registers.
+        # would meet those of later jobs. A node that does not answer gets the order when it registers.
         fail_jobs_on_node(context, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
     elif node.flags & ~context.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
         nodes_came_up(context, name)  # its reboot is no longer waited for

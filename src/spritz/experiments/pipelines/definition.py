@@ -51,9 +51,9 @@ class StepRecord:
     """One step. References to values of steps stand as {"$step": NAME}, the item of a map as {"$item": true}."""
 
     name: str
-    #: of FILE.py; "" for a command
+    #: the function's name in FILE.py; "" for a command
     function: str = ""
-    #: of the function, or of nothing for a command
+    #: the source text of the function; "" for a command
     source: str = ""
     #: words; or the arguments of the function
     arguments: list[Any] = field(default_factory=list)

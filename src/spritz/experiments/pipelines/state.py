@@ -32,7 +32,7 @@ from spritz.experiments.home import lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
 from spritz.experiments.snapshot import Snapshot
 
-#: of pipeline.json; a newer one is refused
+#: format of pipeline.json; a newer one is refused
 FORMAT = 1
 
 #: None: the step is one unit

@@ -35,7 +35,7 @@ class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
     planned_down: int
     idle: int
     planned: int
-    #: what waiting jobs requested beyond what existed
+    #: requests of waiting jobs beyond the existing resources
     over: int
 
     @property

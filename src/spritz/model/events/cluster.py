@@ -74,7 +74,7 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     reason_at: float = 0.0
-    #: what follows its reboot (None: as before)
+    #: the state after its reboot (None: as before)
     next_state: str | None = None
     #: when it resumes by itself (0.0: it does not; None: as before)
     resume_at: float | None = None

@@ -122,7 +122,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
     priority: int = 0
     #: billing by TRESBillingWeights; None: its CPUs
     billing: float | None = None
-    #: what started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
+    #: the scheduler that started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
     scheduler: str = ""
     #: id of its association (0: none)
     association: int = 0

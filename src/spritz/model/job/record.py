@@ -103,7 +103,7 @@ class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
     schedule: str
     line_first: int = 0
     line_last: int = 0
-    #: of local time when it was made, and (moment, offset from then on) of the changes known then
+    #: offset of local time when the job was made, and (moment, offset from then on) of the changes known then
     utc_offset_seconds: int = 0
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
 
@@ -213,7 +213,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: run by another workload manager on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and
     #: after its end it is COMPLETING until that system reports that it is gone. Slurm's flag EXTERNAL_JOB
     external: bool = False
-    #: of its script; None: none
+    #: the container of its script; None: none
     container: ContainerOptions | None = None
     #: salloc or srun without an allocation: ends when its client disconnects
     interactive: bool = False
@@ -415,7 +415,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priorities_reached: tuple[tuple[str, float], ...] = ()
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
-    #: what started it: Submit, Main or Backfill ("": nothing yet)
+    #: the scheduler that started it: Submit, Main or Backfill ("": none yet)
     scheduler: str = ""
     #: number of its association (0: it has none)
     association: int = 0
@@ -453,7 +453,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
     het_offset: int = 0
     het_size: int = 0
-    #: of the submission (`SubmitJob.submit_key`), on the record that its answer named
+    #: the key of the submission (`SubmitJob.submit_key`), on the record that its answer named
     submit_key: str = ""
     #: its siblings on other clusters of the federation; None: it has none
     federation: Federated | None = None

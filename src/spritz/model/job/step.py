@@ -86,7 +86,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_signal: tuple[int, int] | None = None
     task_prolog: str = ""
     task_epilog: str = ""
-    #: of its tasks; None: none
+    #: the container of its tasks; None: none
     container: ContainerOptions | None = None
     umask: int = 0o022
     limits: tuple[tuple[str, int], ...] = ()

@@ -21,7 +21,7 @@ CLUSTERS_MAX = 63
 
 STATES = ("ACTIVE", "INACTIVE", "DRAIN", "DRAIN+REMOVE")
 
-#: of a cluster that joins
+#: the state of a cluster that joins
 STATE = STATES[0]
 
 #: the numbers that slurmdbd stores for states: FedStateRaw

@@ -31,7 +31,7 @@ from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 from spritz.stepd.usage import job_group_name
 
-#: what ends a task that leaves nothing behind
+#: the end command of a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
 #: Seconds for a runtime to end a container, and for --container-save to write one.
 _END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
@@ -92,7 +92,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     oci: OciFile | None = None
     #: SlurmdSpoolDir
     spool: str = ""
-    #: what gres.conf says of the node
+    #: the node's lines of gres.conf
     gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
     sample_seconds: float = 30.0
@@ -107,9 +107,10 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     hosts_file: str = ""
     #: TreeWidth
     tree_width: int = 50
-    #: of SlurmUser
+    #: the uid of SlurmUser
     slurm_uid: int = 0
-    #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
+    #: the value of %N in file names: the host's short name; "": the node's, which a virtual node's tasks see as their
+    #: host's
     host: str = ""
 
     @property

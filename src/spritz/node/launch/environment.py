@@ -38,7 +38,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     mps_each: int = 0
     #: the kernel hides all GPUs but those of the step
     local_gpus: bool = False
-    #: what programs name GPUs by, by index ("": by that), where some are divided
+    #: the names of GPUs for programs, by index ("": the index itself), where some are divided
     gpu_uuids: tuple[str, ...] = ()
     threads_per_core: int = 1
     #: its place in the network, and what the parts of that are ("": its name)

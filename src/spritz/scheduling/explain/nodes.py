@@ -261,7 +261,7 @@ def lacking(snapshot: Snapshot, request: Request) -> str:
     target = target_of(request)
     least = least_portion(request)
     if target.tasks is not None and request.tasks_per_node:
-        # The other nodes cannot carry more than so many of the tasks.
+        # The other nodes cannot carry more than this number of tasks.
         least = max(least[0], target.tasks - (target.nodes_max - 1) * request.tasks_per_node), least[1]
     serving = frozenset(snapshot.eligibility.nodes(request).tolist())
     named = named_alone(request)

@@ -276,7 +276,7 @@ class Backfill:
         freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
         if future_start.freed == freed:
             return future_start
-        # Moves to later times are never made: a planned start that was told to a user only gets better, except by
+        # Moves to later times are never made: a planned start that a user has seen only gets better, except by
         # `Overtaking` and `_make_way`.
         # Drop before the search: the job must not wait for its own planned start.
         self.planned.drop(future_start)

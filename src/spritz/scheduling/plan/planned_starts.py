@@ -72,7 +72,7 @@ class PlannedStarts:
         self._holders: dict[FutureStart, int] = {}
         #: planned starts of jobs that have been considered
         self.considered: set[FutureStart] = set()
-        #: those that were put off, and what is in their place (None: they are to be planned anew)
+        #: those that were put off, and what is in their place (None: they are to be planned again)
         self._put_off_to: dict[FutureStart, FutureStart | None] = {}
         #: whether the planned starts differ from the snapshot's
         self.changed = False
@@ -416,7 +416,7 @@ class PlannedStarts:
         start_at, until = future_start.start_at + seconds, future_start.end_at + seconds
         self._put_off_to[future_start] = None
         if self._meets_reservation(future_start, until):
-            return  # it is planned anew
+            return  # it is planned again
         later = self.ledger.moved(self.profile(), future_start, start_at, future_start.allocation)
         later.provisional, later.holder = future_start.provisional, self.holder_of(future_start)
         self._put_off_to[future_start] = later

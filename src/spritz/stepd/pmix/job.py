@@ -16,8 +16,8 @@ from spritz.stepd.pmix.values import BOOL, PROC_RANK, UINT16, Infos
 if TYPE_CHECKING:
     from spritz.stepd.spec import Pmix
 
-#: Of more tasks than that the library is told where they are, and derives from it all but which program they are of.
-#: 64,000 told one by one would cost every node 11 s and 0.9 GiB (2 s and 0.15 GiB by places).
+#: With more tasks than this the library gets only their places, and derives from them all but the tasks' programs.
+#: 64,000 tasks one by one would cost every node 11 s and 0.9 GiB (2 s and 0.15 GiB by places).
 _TASKS_TOLD = 16384
 
 

@@ -79,7 +79,7 @@ class Unpublish(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Message = Gather | Gathered | Question | Answer
-#: what a question is
+#: the content of a question
 Body = Fetch | Publish | Lookup | Unpublish
 #: (rank of the publisher, key, packed value)
 Published = list[tuple[int, bytes, bytes]]

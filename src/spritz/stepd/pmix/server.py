@@ -89,7 +89,7 @@ if TYPE_CHECKING:
             """A task ended without announcing it."""
 
 
-#: what keys of options begin with; others are the user's
+#: the prefix of the keys of options; other keys are the user's
 _OPTION = b"pmix."
 
 
@@ -101,7 +101,7 @@ class Server:
         self._directory = directory
         self._host = host
         self._library = load()
-        #: what the library calls, or reads, must not be collected
+        #: objects that the library calls or reads, which must not be collected
         self._kept: list[object] = []
         #: data of answers that the library still reads, by number
         self._lent: dict[int, ctypes.Array[ctypes.c_char]] = {}

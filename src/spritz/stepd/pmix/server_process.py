@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The process's own directory in the step's spool: rendezvous, shared data of tasks and library. It goes with the step.
 DIRECTORY = "pmix"
-#: What the process may take to start, on a machine with much else to do, and to end.
+#: Seconds that the process may take to start, on a busy machine, and to end.
 _START_SECONDS = 60.0
 _END_SECONDS = 8.0
 _RECEIVE_BYTES = 256 * 1024
