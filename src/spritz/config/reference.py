@@ -38,9 +38,12 @@ _INTRODUCTION = """\
 
 Generated from the tables in `spritz.config.schema`; do not edit.
 
-"done": the value has its effect. "later": the key is Slurm's and its value is checked, but it has no effect yet; a
-value that would change something is named in a warning. Where only some values work they are listed. "none": it has no
-meaning in Spritz, with the reason.
+| status | |
+|---|---|
+| done | the value has its effect. If values follow, only these have |
+| later | the value is checked, but has no effect yet. A warning names a value that would change something |
+| by option | some options of the list work: see [options in lists](#options-in-lists) |
+| none | the key has no meaning in Spritz; the reason follows |
 """
 
 
