@@ -166,11 +166,11 @@ def of_job(job_id: int) -> ControllerConfig | None:
     )
     if origin not in reached:
         return None
-    asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    query = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     use(reached[origin])
     try:
         with connect_controller() as controller:
-            pieces = controller.stream(asked, Jobs, timeout=controller.timeout_seconds)
+            pieces = controller.stream(query, Jobs, timeout=controller.timeout_seconds)
             jobs = [job for piece in pieces for job in piece.jobs]
     except ClientError:
         return reached[origin]  # a further request reports its answer, or its silence

@@ -198,8 +198,10 @@ def _mode(words: Sequence[str], flags: GivenOptions, context: Context) -> bool:
 
 def _line(words: Sequence[str], flags: GivenOptions, context: Context) -> int:
     if "verbose" in flags and "quiet" not in flags:
-        asked = locate_database()
-        context.info(f"accounting_storage/{asked.kind}: {asked.host}:{asked.port}, cluster {asked.cluster_name}")
+        database = locate_database()
+        context.info(
+            f"accounting_storage/{database.kind}: {database.host}:{database.port}, cluster {database.cluster_name}"
+        )
     verb = match(words[0].lower(), _VERBS, 2)
     if verb is None:
         context.err(f"invalid keyword: {words[0]}\n")
@@ -348,28 +350,28 @@ def _edit(
         if verb == "add":
             return adding[entity](book, [*where, *setting], context)
         need_values(where, context)
-        asked = conditions(where, context)
+        selection = conditions(where, context)
         if verb == "delete":
-            need_some(asked, entity, context)
-            return deleting[entity](book, asked, context)
+            need_some(selection, entity, context)
+            return deleting[entity](book, selection, context)
         renamed, others = rename.split_settings(setting) if entity == "user" else (None, setting)
         if renamed is not None:
-            return rename.rename_user(book, asked, renamed, others, context)
+            return rename.rename_user(book, selection, renamed, others, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")
 
             raise AlreadyReported
         if entity == "cluster":
-            return _edit_clusters(book, asked, setting, context)
-        return modifying[entity](book, asked, setting, context)
+            return _edit_clusters(book, selection, setting, context)
+        return modifying[entity](book, selection, setting, context)
 
     forget, setting = (
         rawusage.split_settings(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
     )
     with _connected(context) as connection:
         if forget:
-            asked = conditions(where, context)
-            status = rawusage.reset(entity, get_book(connection), asked, forget, context)
+            selection = conditions(where, context)
+            status = rawusage.reset(entity, get_book(connection), selection, forget, context)
             if status or not setting:
                 return status
         added = _ADDING.get(entity, f"{entity}s") if verb == "add" else None
@@ -378,14 +380,14 @@ def _edit(
         return status or int(bool(lacking))
 
 
-def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:
+def _edit_clusters(book: Book, selection: Conditions, setting: list[Word], context: Context) -> Edit:
     """Limits of the tree's root, or how it stands in its federation."""
     federated, limits = federations.split_settings(setting)
     if not federated:
-        return change.modify_clusters(book, asked, limits, context)
-    text, puts, drops = federations.modify_clusters(book, asked, federated, context)
+        return change.modify_clusters(book, selection, limits, context)
+    text, puts, drops = federations.modify_clusters(book, selection, federated, context)
     if limits:
-        more, others, _ = change.modify_clusters(book, asked, limits, context)
+        more, others, _ = change.modify_clusters(book, selection, limits, context)
         text, puts = text + more, [*puts, *others]
     return text, puts, drops
 

@@ -88,8 +88,8 @@ def main(argv: list[str], context: Context) -> int:
             return _run(options, context)
         several: list[ControllerConfig] = []
         if "local" not in options:
-            asked = options.keys() & {"federation", "sibling"}
-            several = clusters.federated() if asked else clusters.federated_by_default()
+            by_option = options.keys() & {"federation", "sibling"}
+            several = clusters.federated() if by_option else clusters.federated_by_default()
         return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code

@@ -212,8 +212,8 @@ class _Watch:
                 entries: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     entries |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
-                asked = [entries[key] for key in waiting if key in entries]
-                states.refresh(store, asked)
+                known_entries = [entries[key] for key in waiting if key in entries]
+                states.refresh(store, known_entries)
                 after: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}

@@ -367,8 +367,8 @@ def delete(session: Session, word: str, name: str) -> int:
 
 def show(session: Session, words: list[str]) -> int:
     """`show reservation [NAME]`: print one reservation, or all. Returns the exit status."""
-    asked = tuple(words[0].split(",")) if words else ()
-    answer = session.call(ListReservations(names=asked), Reservations)
+    names = tuple(words[0].split(",")) if words else ()
+    answer = session.call(ListReservations(names=names), Reservations)
     reservations: list[Reservation] = answer.reservations
     if session.json is not None and (reservations or not words):
         from spritz.presentation.json.reservations import show_records

@@ -81,8 +81,8 @@ def licenses(session: Session, words: list[str]) -> int:
     from spritz.model.job.job_filter import JobFilter
 
     used = dict.fromkeys(known, 0)
-    asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)
-    for piece in session.controller().stream(asked, JobRows):
+    query = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)
+    for piece in session.controller().stream(query, JobRows):
         for (text,) in piece.rows:
             for name, count in _licenses(str(text or "")):
                 if name in used:

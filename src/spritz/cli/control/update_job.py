@@ -121,10 +121,10 @@ def _limit(session: Session, target: JobTarget, text: str) -> int:
     from spritz.model.queries.jobs import JobRows, ListJobs
 
     change = minutes(text[1:], "TimeLimit")
-    asked = ListJobs(
+    query = ListJobs(
         filter=JobFilter(targets=(target,)), fields=("time_limit_minutes", "spec.time_limit_minutes"), all=True
     )
-    rows = [row for piece in session.controller().stream(asked, JobRows) for row in piece.rows]
+    rows = [row for piece in session.controller().stream(query, JobRows) for row in piece.rows]
     now = next((limit for row in rows for limit in row if isinstance(limit, int)), INFINITE)
     if now >= INFINITE:
         raise SpritzError("Invalid TimeLimit value: the job has no limit to change")

@@ -359,13 +359,15 @@ class Loading:
             text += printed(f"account,parentname,share,{_COLUMNS}", "association", accounts, self._context)
             text += "-" * 62 + "\n\n"
         if self._new_users:
-            asked = {record.user: record.account for record in self._puts.values() if isinstance(record, Coordinator)}
+            coordinated = {
+                record.user: record.account for record in self._puts.values() if isinstance(record, Coordinator)
+            }
             rows = [
                 _row(
                     by_name.get(user.name),
                     u=user,
                     default_account=self._defaults.get(user.name, ""),
-                    coordinators=asked.get(user.name, ""),
+                    coordinators=coordinated.get(user.name, ""),
                 )
                 for user in self._new_users
             ]

@@ -364,9 +364,9 @@ def _is_readable(connection: _socket.socket) -> bool:
     """Whether bytes, or the end of the stream, have arrived."""
     from select import POLLIN, poll
 
-    asked = poll()
-    asked.register(connection, POLLIN)
-    return bool(asked.poll(0))
+    readable = poll()
+    readable.register(connection, POLLIN)
+    return bool(readable.poll(0))
 
 
 def submit_key() -> str:

@@ -263,8 +263,8 @@ def _check_rights(context: DecisionContext, job: Job, spec: JobSpec, priority: i
     if spec.account != job.spec.account and context.caller.uid != job.spec.uid:
         _need_both_accounts(context, spec)
     # 0 means no limit at submission, and "now" for a running job.
-    asked = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
-    longer = asked > (job.time_limit_minutes or INFINITE)
+    requested = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
+    longer = requested > (job.time_limit_minutes or INFINITE)
     if (
         longer
         and spec.time_limit_minutes != job.spec.time_limit_minutes
