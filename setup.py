@@ -2,9 +2,10 @@
 
 The metadata is in pyproject.toml; this adds what it cannot say. Entry points as pip writes them find their packages
 only where Python looks by itself, which is not so with `pip install --prefix`. So `spritz-command` (packaging/bin) is a
-script that looks beside itself, and every other name is the launcher (launcher/), which executes it, or a copy of it.
-`SPRITZ_NO_LAUNCHER=1` at installation time leaves the commands to Python, and `SPRITZ_PURE=1` everything: a wheel built
-with it installs on every machine. See docs/decisions/0100.
+script that looks beside itself, `spritz-launcher` (launcher/) executes it or hands the call to a server, and every
+other name is a shim of 1 KiB (launcher/shim) that executes the launcher. Where only the launcher compiles, every name
+is a copy of it. `SPRITZ_NO_LAUNCHER=1` at installation time leaves the commands to Python, and `SPRITZ_PURE=1`
+everything: a wheel built with it installs on every machine. See docs/decisions/0100 and 0226.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -25,8 +25,13 @@ ROOT = Path(__file__).resolve().parent
 LAUNCHER = ROOT / "launcher"
 #: the one that stays Python: the launcher's way there
 SCRIPT = ROOT / "packaging/bin/spritz-command"
-#: a launcher above this size has glibc in it
-LAUNCHER_KIB = 200
+#: as launcher/launcher.c and launcher/shim/shim.c have it
+LAUNCHER_NAME = "spritz-launcher"
+#: without a C library
+SHIM_FLAGS = (
+    *("-std=gnu11", "-Os", "-s", "-static", "-nostdlib", "-ffreestanding", "-fno-pie", "-no-pie"),
+    *("-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"),
+)
 PURE = bool(os.environ.get("SPRITZ_PURE"))
 
 
@@ -38,31 +43,46 @@ def compile_launcher(target: Path) -> bool:
     sources = sorted(str(path) for path in LAUNCHER.glob("*.c"))
     if PURE or os.environ.get("SPRITZ_NO_LAUNCHER") or not sources:
         return False
-    chosen = os.environ.get("CC", "").split()
-    names = [chosen] if chosen else [[name] for name in ("musl-gcc", "cc", "gcc", "clang")]
-    compilers = [words for words in names if shutil.which(words[0])]
-    for compiler, flags in [(words, ["-static"]) for words in compilers] + [(words, []) for words in compilers]:
-        command = [*compiler, "-std=gnu11", "-O2", "-s", *flags, "-o", str(target), *sources]
-        try:
-            # What was built must run here, too.
-            if subprocess.run(command, capture_output=True).returncode == 0:
-                asked = subprocess.run([target], capture_output=True, env={})
-                if asked.stdout.startswith(b"SPRITZ"):
-                    warn_if_large(target)
-                    return True
-        except OSError:
-            pass
+    for compiler, flags in [(words, ["-static"]) for words in compilers()] + [(words, []) for words in compilers()]:
+        if compiles([*compiler, "-std=gnu11", "-O2", "-s", *flags, "-o", str(target), *sources]) and runs(target):
+            return True
     return False
 
 
-def warn_if_large(launcher: Path) -> None:
-    """Say what a static launcher with glibc costs: each command is a copy."""
-    kib = launcher.stat().st_size >> 10
-    if kib > LAUNCHER_KIB:
-        print(
-            f"warning: {kib} KiB for each command: musl-gcc (Debian: musl-tools) makes it 63 KiB and quicker",
-            file=sys.stderr,
-        )
+def compile_shim(target: Path, launcher: Path) -> bool:
+    """Whether there is a shim at `target` now, which executes a launcher that lies beside it."""
+    source = str(LAUNCHER / "shim/shim.c")
+    with tempfile.TemporaryDirectory() as directory:
+        # Under this name the launcher says that it was reached.
+        shim = Path(directory) / "launcher"
+        shutil.copy(launcher, Path(directory) / LAUNCHER_NAME)
+        for compiler in compilers():
+            if compiles([*compiler, *SHIM_FLAGS, "-o", str(shim), source]) and runs(shim):
+                shutil.copy(shim, target)
+                return True
+    return False
+
+
+def compilers() -> list[list[str]]:
+    """The C compilers of this machine as words of a command line, the best first."""
+    chosen = os.environ.get("CC", "").split()
+    names = [chosen] if chosen else [[name] for name in ("musl-gcc", "cc", "gcc", "clang")]
+    return [words for words in names if shutil.which(words[0])]
+
+
+def compiles(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def runs(program: Path) -> bool:
+    """Whether a launcher, or a shim with a launcher beside it, runs on this machine."""
+    try:
+        return subprocess.run([program], capture_output=True, env={}).stdout.startswith(b"SPRITZ")
+    except OSError:
+        return False
 
 
 class SpritzDistribution(Distribution):
@@ -83,28 +103,35 @@ class SpritzDistribution(Distribution):
 
 
 class BuildScripts(build_scripts):
-    """One file for each command, all but one of them the same."""
+    """One file for each command, all but one or two of them the same."""
 
     def run(self) -> None:
-        """Give the launcher, or the script, every command's name."""
+        """Give the shim, the launcher or the script every command's name."""
         directory = Path(self.build_dir)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as elsewhere:
-            launcher = Path(elsewhere) / "launcher"
-            common = launcher if compile_launcher(launcher) else SCRIPT
-            for name in self.distribution.launchers:
-                # A new file each: who runs the old one is not to be disturbed.
+            launcher, shim = Path(elsewhere) / "launcher", Path(elsewhere) / "shim"
+            files = dict.fromkeys(self.distribution.launchers, SCRIPT)
+            if compile_launcher(launcher):
+                common = launcher
+                if compile_shim(shim, launcher):
+                    common, files[LAUNCHER_NAME] = shim, launcher
+                files |= dict.fromkeys(self.distribution.launchers, common) | {SCRIPT.name: SCRIPT}
+            self.outputs = []
+            for name, file in files.items():
+                # A new file each: a process that runs the old one is not to be disturbed.
                 (directory / name).unlink(missing_ok=True)
-                shutil.copyfile(SCRIPT if name == SCRIPT.name else common, directory / name)
+                shutil.copyfile(file, directory / name)
                 (directory / name).chmod(0o755)
+                self.outputs.append(str(directory / name))
 
     def get_outputs(self) -> list[str]:
-        """For whoever records what was built."""
-        return [os.path.join(self.build_dir, name) for name in self.distribution.launchers]
+        """The files, for whoever records what was built."""
+        return self.outputs
 
     def get_source_files(self) -> list[str]:
         """For source distributions."""
-        files = [*LAUNCHER.glob("*.[ch]"), SCRIPT]
+        files = [*LAUNCHER.rglob("*.[ch]"), SCRIPT]
         return sorted(str(path.relative_to(ROOT)) for path in files)
 
 

@@ -33,7 +33,7 @@ from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle
-from spritz.scheduling.plan.cycle import Result
+from spritz.scheduling.plan.decisions import Result
 from spritz.scheduling.view.projection import Projection
 
 SETTINGS = ClusterSettings(default_memory_mib_per_cpu=100, gres_types=("gpu",))

@@ -6,6 +6,7 @@
  *      serve.c    a call through the server: connect, wait, forward signals, end as the command did
  *      request.c  everything that a process has around it, as one message
  *      direct.c   executing Python; starting a server for the next call
+ *      shim       what is installed under each command's name: it executes this program
  *
  * Whatever is not as expected leads to run_directly, until the server has emptied the call's box: from then on the
  * command may have begun, and is never run a second time.
@@ -21,7 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <unistd.h>
+
+/* The installed file; shim.c has the same name. */
+#define LAUNCHER "spritz-launcher"
 
 extern char **environ;
 
@@ -51,14 +56,17 @@ int main(int argc, char **argv)
     static struct place place;
 
     call.opened = guard_standard();
-    /* What was executed; argv[0] is only what the caller says of it, and has no directory when found on PATH. */
+    /* What was executed; argv[0] is only what the caller says of it, and has no directory when found on PATH. Under its
+     * own name, a command's shim executed it, and put its own path there. */
     call.path = (const char *)getauxval(AT_EXECFN);
-    if (!call.path || !*call.path)
+    if (!call.path || !*call.path || !strcmp(last_component(call.path), LAUNCHER))
         call.path = argc ? argv[0] : "";
     call.name = last_component(call.path);
-    /* Under its own name it has nothing to launch, and says that it runs here: setup.py asks. */
-    if (!strcmp(call.name, "launcher"))
+    /* Without a command's name it has nothing to launch, and says that it runs here: setup.py asks. */
+    if (!strcmp(call.name, LAUNCHER) || !strcmp(call.name, "launcher"))
         return write(1, PROTOCOL, sizeof PROTOCOL - 1) < 0;
+    /* What ps and pkill call it. */
+    prctl(PR_SET_NAME, call.name);
     if (find_script(&call, &place) < 0) {
         dprintf(2, "%s: error: %s: %s\n", call.name, place.script, strerror(errno));
         return 127;

@@ -13,9 +13,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def _configuration() -> str:
-    from spritz.config import reference
+    from tools import configuration
 
-    return reference.markdown()
+    return configuration.markdown()
 
 
 def _commands() -> str:

@@ -20,9 +20,9 @@ import pytest
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.controller.journal.contract import Journal
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.controller.journal.sqlite import SqliteJournal
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 from tests.databases import put_tables
 
 from . import databases

@@ -19,7 +19,7 @@ from sqlalchemy import event as connection_event
 
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
-from spritz.accounting.ledger import Ledger
+from spritz.accounting.ledger.ledger import Ledger
 from spritz.accounting.purge import PurgeRules, purge
 from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store

@@ -21,9 +21,9 @@ from spritz.controller.journal.contract import (
     JournalNewer,
     content_key,
 )
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal.sqlite import SqliteJournal
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 from .conftest import Open
 from .journal_databases import JournalDatabases

@@ -12,9 +12,8 @@ from msgspec.msgpack import encode
 from msgspec.structs import astuple, replace
 from sqlalchemy import select, update
 
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.purge import PurgeRules, cutoff, purge
-from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import add_text, text_of
 from spritz.accounting.rollup.report import reservations as reserved
 from spritz.accounting.rollup.report import usage_of

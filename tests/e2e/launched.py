@@ -1,7 +1,7 @@
 """The launcher, built for a test, with a command server that is the test's own.
 
-`Launched.directory` is as an installation's `bin`: a launcher for each command, and next to it the Python script, which
-writes down how it was called, so a test can tell who did what.
+`Launched.directory` is as an installation's `bin`: a shim for each command, and next to them the launcher and the
+Python script, which writes down how it was called, so a test can tell who did what.
 """
 
 from __future__ import annotations
@@ -54,22 +54,39 @@ def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PAT
     return not done.returncode
 
 
+def build_shim(target: Path, compiler: str = COMPILER) -> bool:
+    """Compile what is installed under each command's name. Whether that was possible, on this processor."""
+    flags = ("-Os", "-static", "-nostdlib", "-ffreestanding", "-fno-pie", "-no-pie", "-fno-stack-protector")
+    source = ROOT / "launcher/shim/shim.c"
+    command: list[str | Path] = [compiler, "-std=gnu11", *flags, "-Wall", "-Wextra", "-Werror", "-o", target, source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert not done.returncode or "no system call for this processor" in done.stderr, done.stderr
+    return not done.returncode
+
+
 def install(target: Path) -> None:
     """A copy of the package, which is not edited while tests run."""
     shutil.copytree(ROOT / "src/spritz", target / "spritz")
 
 
 class Launched:
-    """One installation and one user's runtime directory. `packages` is where Spritz is imported from."""
+    """One installation and one user's runtime directory. `packages` is where Spritz is imported from; without a shim
+    each command is the launcher itself."""
 
-    def __init__(self, base: Path, launcher: Path, packages: Path, python: str = sys.executable) -> None:
+    def __init__(
+        self, base: Path, launcher: Path, packages: Path, python: str = sys.executable, *, shim: bool = True
+    ) -> None:
         self.directory = base / "bin"
         self.runtime = base / "runtime"
         self.log = base / "python.log"
         self.directory.mkdir()
         self.runtime.mkdir(mode=0o700)
+        installed = launcher
+        if shim and build_shim(base / "shim"):
+            os.link(launcher, self.directory / "spritz-launcher")
+            installed = base / "shim"
         for name in COMMANDS:
-            os.link(launcher, self.directory / name)
+            os.link(installed, self.directory / name)
         self.script = self.directory / "spritz-command"
         self.script.write_text(_SCRIPT.format(python=python, packages=str(packages), log=str(self.log)))
         self.script.chmod(0o755)

@@ -65,12 +65,22 @@ class Site:
                 file.write(lines)
         up = [str(BIN / "spritz"), "up", "--quiet", "--dir", self.paths.root]
         subprocess.run(up, env=self.env, check=True, timeout=100)
-        command = [sys.executable, "-m", "spritz.rest.main", f"unix:{self.socket}", f"127.0.0.1:{self.port}"]
-        with (self.root / "restd.log").open("wb") as log:
-            self._process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
-        until(self._serves, lambda: f"slurmrestd serves: {(self.root / 'restd.log').read_text()}")
+        self.start_rest()
         # `spritz up` does not wait for slurmdbd, which jobs do not need; many requests do.
         until(self._accounts, "slurmdbd answers")
+
+    def start_rest(self) -> None:
+        """slurmrestd."""
+        command = [sys.executable, "-m", "spritz.rest.main", f"unix:{self.socket}", f"127.0.0.1:{self.port}"]
+        with (self.root / "restd.log").open("ab") as log:
+            self._process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        until(self._serves, lambda: f"slurmrestd serves: {(self.root / 'restd.log').read_text()}")
+
+    def end_rest(self, number: int) -> None:
+        """slurmrestd, by a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(60)
 
     def _accounts(self) -> bool:
         return subprocess.run([BIN / "sacct"], env=self.env, capture_output=True, check=False).returncode == 0

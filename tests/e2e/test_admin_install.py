@@ -49,7 +49,7 @@ def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         subprocess.run([sys.executable, "-m", "venv", base / "installer"], check=True)
         words += ["--prefix", prefix]
     done = subprocess.run(
-        [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *words, source],
+        [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *words, f"{source}[cluster]"],
         capture_output=True,
         text=True,
         timeout=500,
@@ -61,8 +61,9 @@ def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Nothing that points anywhere: no SLURM_CONF, no PYTHONPATH."""
-    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "XDG_RUNTIME_DIR": str(_private(home / "run"))} | more
+    """Nothing that points to this installation: no SLURM_CONF, no PYTHONPATH. Root's clusters are below `home` too."""
+    names = {"HOME": str(home), "XDG_STATE_HOME": str(home / ".local/state")}
+    return {"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(_private(home / "run"))} | names | more
 
 
 def _private(path: Path) -> Path:

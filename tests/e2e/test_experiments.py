@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import until
-from tests.e2e.experiments_lab import Lab, cluster, lab
+from tests.e2e.experiments_lab import Lab, cluster, git, lab
 
 __all__ = ["cluster", "lab"]  # fixtures
 
@@ -32,6 +33,41 @@ def test_two_nodes_have_two_ranks_and_the_failed_ranks_status_counts(lab: Lab) -
     assert lab("logs", "train-1", "--rank", "1", "--grep", "^rank") == "rank 1 of 2\n"
 
 
+def test_an_editable_installation_does_not_bypass_the_snapshot(lab: Lab) -> None:
+    """A package of the project below src/, and one of another repository, installed as `pip install -e` does."""
+    package, common = lab.project / "src" / "mylib", lab.directory / "common"
+    package.mkdir(parents=True)
+    common.mkdir()
+    (package / "__init__.py").write_text("VALUE = 5\n")
+    (common / "commonlib.py").write_text("C = 10\n")
+    git(common, "init", "-q")
+    git(common, "add", "-A")
+    git(common, "commit", "-q", "-m", "one")
+    (lab.project / "uses.py").write_text("import commonlib, mylib\nprint(mylib.VALUE + commonlib.C)\n")
+    (lab.project / ".gitignore").write_text(".venv\n")
+    venv.create(lab.project / ".venv", symlinks=True)
+    (site_packages,) = (lab.project / ".venv" / "lib").glob("python3*/site-packages")
+    (site_packages / "both.pth").write_text(f"{package.parent}\n{common}\n")
+
+    assert lab("run", "--", ".venv/bin/python", "uses.py") == "15\n"
+    (package / "__init__.py").write_text("VALUE = 999\n")
+    (common / "commonlib.py").write_text("C = 20\n")
+    assert lab("rerun", "uses-1") == "15\n"
+    assert lab("run", "--", ".venv/bin/python", "uses.py") == "1019\n"
+    assert f"with {common} " in lab("show", "uses-1")
+    assert f"{lab.project}/.venv/bin/python" in lab("show", "uses-1")
+    changes = json.loads(lab("diff", "--json", "uses-1", "uses-3"))["changes"]
+    assert [change["name"] for change in changes["sources"]] == [str(common)]
+    assert changes["unfrozen"] == []
+
+    odd = lab.directory / "odd"
+    odd.mkdir()
+    (odd / "odd.py").write_text("")
+    (lab.project / "late.py").write_text(f"import sys; sys.path.insert(0, {str(odd)!r}); import odd\n")
+    lab("run", "--", ".venv/bin/python", "late.py")
+    assert f"imported from outside the snapshot: {odd}/odd.py" in lab("show", "late-1")
+
+
 def test_a_queued_run_has_the_code_of_its_submission(lab: Lab) -> None:
     held = lab("run", "-d", "--slurm=--hold", "--", "python3", "train.py").strip()
     (lab.project / "train.py").write_text("print('edited')\n")
@@ -44,7 +80,7 @@ def test_a_queued_run_has_the_code_of_its_submission(lab: Lab) -> None:
     told = json.loads(lab("diff", "--json", held, "train-2"))
     assert (told["old"], told["new"], told["same_code"]) == (held, "train-2", False)
     assert "+print('edited')\n" in told["code"]
-    assert set(told["changes"]) == {"command", "options", "environment", "data", "result"}
+    assert set(told["changes"]) == {"command", "options", "environment", "sources", "unfrozen", "data", "result"}
     assert json.loads(lab("logs", "--json", "train-2")) == {"restart": 0, "rank": 0, "text": "edited"}
     assert "COMPLETED" in lab("runs", "--branch", "main")
 

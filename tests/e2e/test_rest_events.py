@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 import pytest
 
+from spritz.http.rest import Rest, RestError
+from spritz.http.stream import Bookmark, Event
 from tests.e2e.cluster import until
 from tests.e2e.rest_site import BIN, Site, site, token
 
@@ -140,6 +144,61 @@ def test_events_go_on_over_a_restart_of_the_controller_without_loss(site: Site) 
     assert queued == [before, after]
     for job in queued:
         site.ask("DELETE", f"/slurm/v0.0.45/job/{job}")
+
+
+@pytest.mark.slow
+def test_our_own_client_loses_and_doubles_nothing_while_slurmrestd_ends_and_starts_again(site: Site) -> None:
+    """It ends in order, and by being killed in the middle of the stream."""
+
+    async def follow(work: asyncio.Queue[Event], bookmark: Bookmark) -> None:
+        client = Rest(f"unix:{site.socket}")
+        try:
+            while True:
+                with suppress(RestError):
+                    async with client.events(bookmark, ("job",)) as events:
+                        async for event in events:
+                            work.put_nowait(event)
+                await asyncio.sleep(0.05)  # slurmrestd is away
+        finally:
+            await client.close()
+
+    async def use() -> None:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        following = asyncio.create_task(follow(told, Bookmark()))
+        assert (await told.get()).type == "hello"
+        found: list[int] = []
+        jobs: list[int] = []
+
+        async def ended() -> None:
+            """Takes events until all jobs have ended."""
+            left = set(jobs)
+            while left:
+                event = await told.get()
+                if event.type == "job":
+                    found.append(event.sequence)
+                    if event.body["kind"] == "JobEnded":
+                        left.discard(event.body["job_id"])
+
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            jobs[:] = [await asyncio.to_thread(site.submit, tasks=1) for _ in range(3)]
+            await asyncio.to_thread(site.end_rest, number)
+            # One job that nobody tells of while slurmrestd is away.
+            command = [str(BIN / "sbatch"), "--parsable", "--output=/dev/null", "--wrap=true"]
+            process = await asyncio.create_subprocess_exec(*command, env=site.env, stdout=subprocess.PIPE)
+            done, _ = await process.communicate()
+            await asyncio.to_thread(site.start_rest)
+            jobs.extend([int(done), await asyncio.to_thread(site.submit, tasks=1)])
+            async with asyncio.timeout(100):
+                await ended()
+        following.cancel()
+        with (
+            site.client() as client,
+            client.stream("GET", f"{PATH}?since={found[0] - 1}&types=job&follow=no") as answer,
+        ):
+            whole = [body["sequence"] for name, body in Frames(answer) if name == "job"]
+        assert found == whole[: len(found)]
+
+    asyncio.run(use())
 
 
 def test_private_jobs_are_told_to_their_owners_alone(site: Site) -> None:

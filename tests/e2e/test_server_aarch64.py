@@ -20,7 +20,7 @@ import pytest
 from spritz.commandserver.request import PROTOCOL
 from tests.e2e import socket_names
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.launched import PATIENCE_SECONDS, ROOT, Launched, child_of
+from tests.e2e.launched import PATIENCE_SECONDS, ROOT, Launched, build_shim, child_of
 
 _COMPILER = shutil.which("aarch64-linux-gnu-gcc") or ""
 _EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static") or ""
@@ -89,9 +89,20 @@ class Emulated(Launched):
 def emulated(launcher: Path, packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulated]:
     """Commands and a server of the test's own."""
     monkeypatch.setattr(socket_names, "_SO_NETNS_COOKIE", 9999)
-    found = Emulated(tmp_path, launcher, packages)
+    # The emulator cannot execute another program of its processor, as the shim does.
+    found = Emulated(tmp_path, launcher, packages, shim=False)
     yield found
     found.close()
+
+
+def test_the_shim_executes_the_launcher_beside_it(tmp_path: Path) -> None:
+    """Any program of this name, here a script of this machine."""
+    assert build_shim(tmp_path / "squeue", _COMPILER)
+    launcher = tmp_path / "spritz-launcher"
+    launcher.write_text('#!/bin/sh\necho "$@"\n')
+    launcher.chmod(0o755)
+    done = subprocess.run([_EMULATOR, tmp_path / "squeue", "-a", "x y"], capture_output=True, timeout=PATIENCE_SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"-a x y\n", b"")
 
 
 def test_it_says_that_it_runs(launcher: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, is_alive, until
-from tests.e2e.launched import Launched, build
+from tests.e2e.launched import Launched, build, child_of
 from tests.unit.cli.site import Site, open_site
 
 
@@ -53,6 +53,28 @@ def test_a_first_call_runs_by_itself_and_leaves_a_server_for_the_next(launched: 
     info = launched.socket.stat()
     assert (info.st_mode & 0o777, info.st_uid) == (0o600, os.geteuid())
     assert launched.socket.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_command_is_known_by_its_own_name(launched: Launched) -> None:
+    """To ps and pkill, although its file executes the launcher; argv[0] is the caller's word and counts for nothing."""
+    if not (launched.directory / "spritz-launcher").exists():
+        pytest.skip("no shim for this processor")
+    launched.warm()
+    process = subprocess.Popen(
+        ["other"],
+        executable=launched.directory / "sbatch",
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=launched.environment(SLURM_CONF="/nowhere/slurm.conf"),
+    )
+    path = Path(f"/proc/{process.pid}")
+    try:
+        child_of(process, launched.servers()[-1])
+        assert (path / "comm").read_text() == "sbatch\n"
+        assert (path / "cmdline").read_bytes().split(b"\0")[0] == os.fsencode(launched.directory / "sbatch")
+    finally:
+        process.communicate(timeout=60)
+    assert process.returncode == 1
 
 
 def test_answers_errors_and_statuses_are_the_same(launched: Launched, site: Site) -> None:

@@ -182,6 +182,21 @@ def test_a_stopped_sweep_goes_on_where_it_was(swept: Lab) -> None:
     assert starts(swept, name) == {f"{name}.1": 2, f"{name}.2": 1, f"{name}.3": 1}
 
 
+def test_no_trial_with_a_result_runs_again_after_the_index_was_lost(swept: Lab) -> None:
+    name = swept("sweep", plan(swept), "--wait").split()[0]
+    before = {key: value for key, value in status(swept, name).items() if key != "seconds"}
+    for path in swept.home.glob("runs.db*"):
+        path.unlink()
+    assert "`spritz runs --rebuild` restores them" in swept("runs")
+    swept("runs", "--rebuild")
+    assert {key: value for key, value in status(swept, name).items() if key != "seconds"} == before
+    assert "no trial has failed" in swept("sweep", "--resume", name)
+    for path in swept.home.glob("runs.db*"):
+        path.unlink()
+    swept("sweep", "--resume", name)  # without the rebuilding: the rows are new, the results are not
+    assert starts(swept, name) == {f"{name}.{index}": 1 for index in (1, 2, 3)}
+
+
 @pytest.mark.slow
 def test_a_requeued_trial_goes_on_as_the_same_trial(swept: Lab) -> None:
     pytest.importorskip("optuna")

@@ -27,7 +27,7 @@ def of_controller() -> Requests:
 def of_database() -> Requests:
     """What slurmdbd takes."""
     api, ways = MagicMock(), (MagicMock(), MagicMock())
-    api.admin = AdminRequests(api, *ways, MagicMock())
+    api.admin = AdminRequests(api, ways[0], MagicMock())
     api.usage = UsageRequests(api, *ways)
     return frozenset(Api.handlers(api)) | frozenset(BookRequests(api, *ways).handlers())
 

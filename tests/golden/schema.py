@@ -6,6 +6,8 @@ defaults (a default is not written), tags, values of enums, and the order of fie
 
 from __future__ import annotations
 
+import json
+from ast import literal_eval
 from functools import reduce
 from hashlib import blake2b
 from operator import or_
@@ -85,13 +87,65 @@ def changed_records(before: Schema, after: Schema) -> set[str]:
     added value of an enum, or an added record."""
     changed = set()
     for name, lines in before.items():
-        now = after.get(name, [])
+        # A default that is a record has that record's new fields, too: they have their defaults there, and so here.
+        then = {line.partition(" = ")[0]: line for line in lines}
+        now = [_as_before(line, then.get(line.partition(" = ")[0], ""), after) for line in after.get(name, [])]
         added = [line for line in now if line not in lines]
         # A field of an array has its place: it may only be added at the end.
         moved = lines and lines[0] == IN_ORDER and now[: len(lines)] != lines
         if moved or set(lines) - set(now) or any(not _optional(line) for line in added):
             changed.add(name)
     return changed
+
+
+def _as_before(line: str, then: str, schema: Schema) -> str:
+    """The line of then, if this one's default is a record that differs from it by added fields with their defaults."""
+    field, _, default = line.partition(" = ")
+    _name, _, kind = field.partition(": ")
+    if not default.startswith("{") or line == then or " = " not in then:
+        return line
+    grown = _has_grown(literal_eval(then.partition(" = ")[2]), literal_eval(default), kind, schema)
+    return then if grown else line
+
+
+def _has_grown(then: Any, now: Any, kind: str, schema: Schema) -> bool:
+    """Whether a default of this type is what it was, apart from added fields that have their defaults."""
+    if not (isinstance(then, dict) and isinstance(now, dict) and then.keys() <= now.keys()):
+        return bool(then == now)
+    fields = {line.partition(":")[0]: line.partition(": ")[2] for line in schema.get(kind, [])}
+    kinds = {name: text.partition(" = ")[0] for name, text in fields.items()}
+    if not all(_has_grown(value, now[name], kinds.get(name, ""), schema) for name, value in then.items()):
+        return False
+    defaults = {name: text.partition(" = ")[2] for name, text in fields.items()}
+    return all(defaults.get(name) == repr(now[name]) for name in now.keys() - then.keys())
+
+
+def misread(expected: Any, found: Any, then: Schema, now: Schema, place: str = "") -> list[str]:
+    """Where a value of a former schema is read otherwise than expected. Fields that are new since then (a record that
+    writes its defaults has them) may have their defaults.
+    """
+    if isinstance(expected, dict) and isinstance(found, dict):
+        known = [key for key in expected if key in found]
+        wrong = [f"{place}.{key} is missing" for key in expected if key not in found]
+        wrong += [
+            f"{place}.{key} is new"
+            for key in found
+            if key not in expected and not _is_new_default(key, found, then, now)
+        ]
+        return wrong + [
+            text for key in known for text in misread(expected[key], found[key], then, now, f"{place}.{key}")
+        ]
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return [text for at, (old, new) in pairs for text in misread(old, new, then, now, f"{place}[{at}]")]
+    return [] if expected == found else [f"{place} is {found!r}, not {expected!r}"]
+
+
+def _is_new_default(name: str, found: dict[str, Any], then: Schema, now: Schema) -> bool:
+    """Whether some record has such a field since then, with this default."""
+    new = {line for record, lines in now.items() for line in lines if line not in then.get(record, ())}
+    defaults = [line.partition(" = ")[2] for line in new if line.startswith(f"{name}: ") and " = " in line]
+    return any(json.loads(json.dumps(literal_eval(default))) == found[name] for default in defaults)
 
 
 def _optional(line: str) -> bool:

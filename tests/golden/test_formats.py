@@ -48,8 +48,9 @@ def test_golden_files_are_read_as_what_they_were(number: int) -> None:
     expected = {path.stem: json.loads(path.read_text()) for path in directory.glob("*.json")}
     found = read.all_of(directory)
     assert found.keys() == expected.keys()
+    then, now = schema_of(number), schema.present()
     for name, value in found.items():
-        assert value == expected[name], f"{directory}/{name}"
+        assert schema.misread(expected[name], value, then, now, f"{directory.name}/{name}") == []
 
 
 def test_there_are_archives_of_the_present_revision_of_the_database() -> None:
@@ -105,6 +106,47 @@ def test_only_additions_with_a_default_need_no_function(after: schema.Schema, ch
     assert schema.changed_records(BEFORE, {**BEFORE, **after}) == changed
     if after != {"New": ["id: int"]}:
         assert schema.fingerprint(BEFORE) != schema.fingerprint({**BEFORE, **after})
+
+
+@pytest.mark.parametrize(
+    ("policy", "default", "changed"),
+    [
+        # a new field, which the default of the outer record shows
+        (["grace: int = 0", "most: int = 7"], "{'grace': 0, 'most': 7}", set()),
+        # an outer record that says something else of the new field than the inner one: old records did not say that
+        (["grace: int = 0", "most: int = 7"], "{'grace': 0, 'most': 8}", {"Settings"}),
+        # another default of an old field
+        (["grace: int = 5"], "{'grace': 5}", {"Policy", "Settings"}),
+        (["grace: int = 0"], "{'grace': 5}", {"Settings"}),
+    ],
+)
+def test_a_new_field_of_a_record_within_a_default_needs_no_function(
+    policy: list[str], default: str, changed: set[str]
+) -> None:
+    before = {"Policy": ["grace: int = 0"], "Settings": ["policy: Policy = {'grace': 0}"]}
+    after = {"Policy": policy, "Settings": [f"policy: Policy = {default}"]}
+    assert schema.changed_records(before, after) == changed
+    within = {"Image": [f"settings: Settings = {{'policy': {default}}}"], **after}
+    outer = {"Image"} if "Settings" in changed else set()
+    assert schema.changed_records({"Image": ["settings: Settings = {'policy': {'grace': 0}}"], **before}, within) == (
+        changed | outer
+    )
+
+
+def test_a_new_field_with_its_default_is_no_other_reading() -> None:
+    then: schema.Schema = {"Policy": ["grace: int = 0"]}
+    now: schema.Schema = {"Policy": ["grace: int = 0", "kinds: list[str] = ()", "most: int = 7"]}
+    old = {"at": 1.0, "policies": [{"grace": 5}]}
+
+    def misread(**policy: object) -> list[str]:
+        return schema.misread(old, {"at": 1.0, "policies": [policy]}, then, now)
+
+    assert misread(grace=5) == misread(grace=5, most=7, kinds=[]) == []
+    assert misread(grace=0) == [".policies[0].grace is 0, not 5"]
+    assert misread(grace=5, most=8) == [".policies[0].most is new"]
+    assert misread(grace=5, other=7) == [".policies[0].other is new"]
+    assert misread(most=7) == [".policies[0].grace is missing"]
+    assert schema.misread(old, {"at": 1.0, "policies": []}, then, now) == [".policies is [], not [{'grace': 5}]"]
 
 
 def test_a_changed_record_fails_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -623,7 +623,7 @@ class Life:
         now = self.site.now
         for job in self.site.jobs.values():
             record_text(job, now, details=1, exempt_seconds=60)
-            JSON_TEXT.encode(job_json(job, "cluster"))
+            JSON_TEXT.encode(job_json(job, now, "cluster"))
             record_of(1, job, frozenset())
             for field in FIELDS:
                 if field.needs and not field.refused:

@@ -32,7 +32,7 @@ from spritz.model.rules.node_shape import cpu_mask, is_shared, shares_by_device,
 from spritz.model.states import JobState, PartitionState
 from spritz.scheduling.placement.exact import clash
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.cycle import Cycle
+from spritz.scheduling.plan.decisions import Cycle
 from spritz.scheduling.plan.verdicts import partition_verdict
 from spritz.scheduling.view.capacity import open_to, shared_out
 from spritz.scheduling.view.events.waiting_jobs import requests_of

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from tests.unit.controller.heard import Heard
 
-from spritz.client.channel.handling import DEFERRED, Call
+from spritz.client.channel.handling import DEFERRED, Call, Handlers
 from spritz.controller.api import deferred
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.core.machine import Outcome
@@ -38,7 +38,7 @@ class Answered(Call):
     """A call whose answers are kept as they are, before they are encoded."""
 
     def __init__(self, channel: Any, number: int) -> None:
-        super().__init__(channel, number, "")
+        super().__init__(Handlers({}), channel, number, "")
         self.answers: list[Any] = []
 
     def reply(self, body: Struct | None = None) -> None:

@@ -19,7 +19,6 @@ from tests.fuzz.guard import guard
 from tests.property.accepted import NODES, SETTINGS, Life, live, records
 
 from spritz.controller.journal.blobs import BlobStore
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import SingleWriter
@@ -30,6 +29,7 @@ from spritz.model.cluster import Caller
 from spritz.model.events import Event
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 #: one of so many events cannot be recorded
 RARITY = 15

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz.sim.studies.processors.conservative import replay_conservative
-from spritz.sim.studies.processors.engine import ranks, replay
-from spritz.sim.studies.processors.policies import POLICIES, run_policy
-from spritz.sim.studies.processors.predicted import replay_predicted
 from spritz.sim.trace.workload import Workload
+from spritz_testing.studies.processors.conservative import replay_conservative
+from spritz_testing.studies.processors.engine import ranks, replay
+from spritz_testing.studies.processors.policies import POLICIES, run_policy
+from spritz_testing.studies.processors.predicted import replay_predicted
 
 PROCESSORS = 8
 

@@ -29,7 +29,6 @@ from spritz.client.channel.server import Server
 from spritz.client.locate import database_socket_name
 from spritz.controller import outbox as outboxes
 from spritz.controller.journal.contract import Group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.reader import JournalReader
 from spritz.core.machine import Machine
 from spritz.model.events.codec import encode_events
@@ -37,6 +36,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.tasks import Supervisor
 from spritz_testing.history import History
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 from tests.databases import put_tables
 from tests.ports import free_port
 from tests.unit.controller.heard import Heard

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from spritz.cli.manager.settings import ASSOCIATION, QOS
 from spritz.cli.submit import variables
-from spritz.config import reference
 from spritz.presentation.json import documents
+from tools import configuration as reference
 from tools.commands import COMMANDS
 from tools.compatibility import entries
 from tools.compatibility.entries import Entry, Section

@@ -9,11 +9,11 @@ Map
 `main`, `options`   the command: options, slurmdbd.conf, users, pid file, log, detaching
 `daemon`            assembly, signals, the order of stopping
 `api`               every request: who may ask, what is answered
+`spans`             hours, days and months of local time
 `links`             connected controllers, and how many events of each are not stored yet
 `admin`, `configuration_rows`, `amend`, `select_events`   other sacctmgr requests: the daemon, events, manual changes
 `events`            bytes of a journal's group -> events
-`ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
-`steps`, `nodes`, `reservations`   pure: parts of `ledger`; `model.accounting.step_usage` adds up the usage of steps
+`ledger/`           pure: events -> records; `model.accounting.step_usage` adds up the usage of steps
 `schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
 `migrations/`       Alembic scripts that upgrade a database of any released version to this one
 `associations/`     accounts, users, associations and QOS; shares and usage

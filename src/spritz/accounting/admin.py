@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import select
 
 from spritz.accounting import archive, configuration_rows, purge
 from spritz.accounting.amend import end_runaway, modify_jobs
-from spritz.accounting.associations.tables import TABLES
-from spritz.accounting.engine import database_errors
 from spritz.accounting.select import need_few
 from spritz.accounting.select_events import read_events
 from spritz.config.schema.slurmdbd import PERIOD
 from spritz.model.accounting import accounting_admin as model
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import User
-from spritz.model.rejection import Rejection
-from spritz.runtime.directory import DirectoryUnavailable, uid_of, user_name_of
+from spritz.runtime.directory import DirectoryUnavailable, uid_of
 
 if TYPE_CHECKING:
-    from msgspec import Struct
+    from collections.abc import Iterator
+    from typing import TypeVar
 
-    from spritz.accounting.api import Api
+    from msgspec import Struct
+    from sqlalchemy.engine import Engine
+
+    from spritz.accounting.associations.callers import Callers
+    from spritz.accounting.links import Links
+    from spritz.runtime.directory import Directory
+    from spritz.runtime.log import Logger
+
+    T = TypeVar("T")
     from spritz.client.channel.handling import Call, Handler
     from spritz.client.channel.statistics import CallStatistics
     from spritz.config.loaded import DbdSettings
@@ -40,21 +44,50 @@ async def _nothing() -> None:
     """Default for `stop` and `reload` in tests that have no daemon."""
 
 
+class Administered(Protocol):
+    """What administrators see and change of the daemon (`api.Api`)."""
+
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def directory(self) -> Directory: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def log(self) -> Logger: ...
+
+    @property
+    def rounds(self) -> dict[str, model.RollupCount]: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+    def now(self) -> float: ...
+
+    def forget(self) -> None: ...
+
+    async def purge_once(self, rules: purge.PurgeRules, files: list[str]) -> None: ...
+
+    def stream(self, pieces: Iterator[T]) -> AsyncIterator[T]: ...
+
+
 class AdminRequests:
-    """`store` runs work on the single thread that writes, `read` on a thread that reads; `reload` reads slurmdbd.conf
-    again; `stop` ends the daemon.
-    """
+    """`store` runs work on the thread that writes; `reload` reads slurmdbd.conf again; `stop` ends the daemon."""
 
     def __init__(
         self,
-        api: Api,
+        api: Administered,
         store: Callable[..., Coroutine[Any, Any, Any]],
-        read: Callable[..., Coroutine[Any, Any, Any]],
         statistics: CallStatistics,
     ) -> None:
         self._api = api
         self._store = store
-        self._read = read
         self.statistics = statistics
         self._since = api.now()
         #: Set by the daemon; None in tests.
@@ -77,38 +110,20 @@ class AdminRequests:
             model.ArchiveLoad: self.archive_load,
         }
 
-    # Authorization
-
-    async def _is(self, call: Call, *levels: str) -> bool:
-        if self._api.is_admin(call):
-            return True
-        name = await self._api.directory.answer(user_name_of, self._api.uid(call))
-        return name is not None and await self._read(self._level, name) in levels
-
-    def _level(self, name: str) -> str:
-        users = TABLES[User]
-        with database_errors(), self._api.engine.connect() as connection:
-            return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
-
-    async def need(self, call: Call, *levels: str) -> None:
-        """Raises SpritzError (ESLURM_ACCESS_DENIED) unless the caller has one of these AdminLevels."""
-        if not await self._is(call, *levels):
-            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
-
     # Queries
 
     async def events(self, request: model.SelectEvents, call: Call) -> AsyncIterator[model.EventRecords]:
         """Streamed at the caller's pace. PrivateData=events restricts them to operators."""
-        self._api.uid(call)
+        self._api.callers.uid(call)
         if self.settings is not None and "events" in self.settings.words("PrivateData"):
-            await self.need(call, "Operator", "Administrator")
+            await self._api.callers.need(call, "Operator", "Administrator")
         await self._api.links.catch_up(request.clusters)
         async for piece in self._api.stream(read_events(self._api.engine, request)):
             yield piece
 
     async def configuration(self, request: model.GetDatabaseConfiguration, call: Call) -> model.DatabaseConfiguration:
         """Open to every caller: it contains no passwords."""
-        self._api.uid(call)
+        self._api.callers.uid(call)
         rows: list[tuple[str, str]] = []
         if self.settings is not None:
             try:
@@ -120,7 +135,7 @@ class AdminRequests:
 
     async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:
         """Call counts by kind and by user."""
-        await self.need(call, "Operator", "Administrator")
+        await self._api.callers.need(call, "Operator", "Administrator")
         return model.CallCounts(
             now=self._api.now(),
             since=self._since,
@@ -133,7 +148,7 @@ class AdminRequests:
     # Control of the daemon
 
     async def clear_statistics(self, request: model.ClearStatistics, call: Call) -> Done:
-        await self.need(call, "Administrator")
+        await self._api.callers.need(call, "Administrator")
         self.statistics.clear()
         self._api.rounds.clear()
         self._since = self._api.now()
@@ -141,14 +156,14 @@ class AdminRequests:
 
     async def reconfigure(self, request: model.ReconfigureDatabase, call: Call) -> Done:
         """Read slurmdbd.conf again. Raises SpritzError for mistakes in it; the configuration in force then stays."""
-        await self.need(call, "Administrator")
+        await self._api.callers.need(call, "Administrator")
         await self.reload()
         return Done()
 
     def shutdown(self, request: model.ShutdownDatabase, call: Call) -> Done:
         """Stop the daemon after this request has been answered."""
-        self._api.need_admin(call)
-        self._api.log.info("daemon.shutdown_requested", uid=self._api.uid(call))
+        self._api.callers.need_admin(call)
+        self._api.log.info("daemon.shutdown_requested", uid=self._api.callers.uid(call))
         # after the answer has been sent
         asyncio.get_running_loop().call_soon(self.stop)
         return Done()
@@ -157,17 +172,17 @@ class AdminRequests:
 
     async def fix_runaway(self, request: model.FixRunaway, call: Call) -> model.Changed:
         """End jobs that are open in the database but unknown to their controller."""
-        await self.need(call, "Operator", "Administrator")
+        await self._api.callers.need(call, "Operator", "Administrator")
         ended = await self._store(self._changing, end_runaway, self._api.engine, request.cluster, request.numbers)
-        self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.uid(call))
+        self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.callers.uid(call))
         return model.Changed(names=tuple(map(str, ended)))
 
     async def modify(self, request: model.ModifyJobs, call: Call) -> model.Changed:
         """Change comments and codes of ended jobs."""
         need_few(request.picks)
-        operator = await self._is(call, "Operator", "Administrator")
+        operator = await self._api.callers.has_level(call, "Operator", "Administrator")
         await self._api.links.catch_up((request.cluster,))
-        uid = self._api.uid(call)
+        uid = self._api.callers.uid(call)
         labels = await self._store(
             self._changing, lambda: modify_jobs(self._api.engine, request, uid, operator=operator)
         )
@@ -182,7 +197,7 @@ class AdminRequests:
 
     async def archive_dump(self, request: model.ArchiveDump, call: Call) -> model.Changed:
         """Purge now by the request's periods, writing archives first. Answers with the archives' paths."""
-        self._api.need_admin(call)
+        self._api.callers.need_admin(call)
         rules = self.rules_of_request(request)
         files: list[str] = []
         await self._api.purge_once(rules, files)
@@ -213,6 +228,6 @@ class AdminRequests:
 
     async def archive_load(self, request: model.ArchiveLoad, call: Call) -> model.Changed:
         """Load the records of an archive file into the database."""
-        self._api.need_admin(call)
+        self._api.callers.need_admin(call)
         added = await self._store(self._changing, lambda: archive.load(self._api.engine, request.path, self._api.now()))
         return model.Changed(names=tuple(f"{name}: {count}" for name, count in added.items()))

@@ -17,14 +17,15 @@ from msgspec import structs
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
+from spritz.accounting.associations.callers import Callers
 from spritz.accounting.associations.requests import BookRequests
-from spritz.accounting.associations.rights import read_rights
 from spritz.accounting.associations.store import ensure, read_book
 from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
-from spritz.accounting.purge import PurgeRules, next_hour, purge
+from spritz.accounting.purge import PurgeRules, purge
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.accounting.select import document_of, histories, need_few, read_jobs
+from spritz.accounting.spans import next_hour
 from spritz.client.channel.statistics import CallStatistics
 from spritz.model.accounting import records as model
 from spritz.model.accounting.accounting_admin import RollupCount
@@ -32,24 +33,19 @@ from spritz.model.errors import SpritzError
 from spritz.model.federation import PassToCluster, SiblingAnswer
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import Counters, Statistics
-from spritz.model.rejection import Rejection
-from spritz.runtime.directory import Directory, user_name_of
+from spritz.runtime.directory import Directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from msgspec import Struct
 
-    from spritz.accounting.associations.rights import Rights
     from spritz.accounting.store import Store
     from spritz.client.channel.handling import Call, Handler
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
 T = TypeVar("T")
-
-#: Same as `tls.CONTROLLER`: a slurmdbd that serves one machine must not import TLS.
-_CONTROLLER = "controller"
 
 
 class Api:
@@ -64,9 +60,7 @@ class Api:
         self._clock = clock
         self._log = self.log = log
         self.engine = store.engine
-        self._admins = frozenset({0, slurm_uid, os.geteuid()})
         self.directory = Directory(clock, log)
-        self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True
         #: keys of slurmdbd.conf that are on, and DefaultQOS, in the form that `Book` has
@@ -74,19 +68,18 @@ class Api:
         self.default_qos = "normal"
         #: MessageTimeout, seconds: how long a controller may take to accept a policy
         self.message_timeout = 10.0
-        #: MaxQueryTimeRange, seconds
-        self.longest_window: int | None = None
         self.purge_rules = PurgeRules(periods={})
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
         self.reading = asyncio.Semaphore(engines.READERS)
+        self.callers = Callers(store.engine, self.directory, clock, self._read_by, slurm_uid, private)
         self.started_at = clock.now()
         self.statistics_of_calls = CallStatistics()
         #: counters of periodic work, by name
         self.rounds: dict[str, RollupCount] = {}
         self.debug_flags = DebugFlags(self)
-        self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
+        self.admin = AdminRequests(self, self._store_by, self.statistics_of_calls)
         self.usage = UsageRequests(self, self._store_by, self._read_by)
         self._counts = {
             "events.stored_count": 0.0,
@@ -121,27 +114,6 @@ class Api:
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
 
-    # Callers
-
-    def _uid(self, call: Call) -> int:
-        """Raises SpritzError if the peer cannot be identified."""
-        if call.caller is None:
-            raise SpritzError(
-                "Protocol authentication error",
-                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-                hint="signed tokens between machines are not supported yet; ask on slurmdbd's own machine",
-            )
-        return call.caller.uid
-
-    def uid(self, call: Call) -> int:
-        """The caller. Raises SpritzError if the peer cannot be identified."""
-        return self._uid(call)
-
-    async def user_name(self, call: Call) -> str:
-        """The caller's login name, or its number if the system has no name. Raises SpritzError."""
-        uid = self._uid(call)
-        return await self.directory.answer(user_name_of, uid) or str(uid)
-
     def now(self) -> float:
         return self._clock.now()
 
@@ -152,43 +124,6 @@ class Api:
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
-    def is_admin(self, call: Call) -> bool:
-        """True for root, SlurmUser and the daemon's user, and for a controller on another machine: it has the cluster's
-        key.
-        """
-        if call.caller is None and call.machine is not None:
-            return call.machine.role == _CONTROLLER
-        return self._uid(call) in self._admins
-
-    def need_admin(self, call: Call) -> None:
-        """Raises SpritzError (ESLURM_ACCESS_DENIED) unless the caller is an administrator."""
-        if not self.is_admin(call):
-            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
-
-    async def restricted(self, call: Call, *words: str) -> Rights | None:
-        """Rights of a caller that may see only its own records; None if it may see all.
-
-        PrivateData restricts the records if it has any of `words`.
-        """
-        if self.is_admin(call) or self.private.isdisjoint(words):
-            return None
-        rights: Rights = await self._read_by(read_rights, self._store.engine, await self.user_name(call))
-        return None if rights.operator else rights
-
-    async def check_window(self, call: Call, starts_at: float | None, ends_at: float | None) -> None:
-        """Raises SpritzError (ESLURM_DB_QUERY_TOO_WIDE) for a window longer than MaxQueryTimeRange, unless the caller
-        is an operator.
-
-        Source: slurmdbd.conf(5).
-        """
-        if self.longest_window is None or self.is_admin(call):
-            return
-        seconds = int(self._clock.now() if ends_at is None else ends_at) - int(starts_at or 0)
-        if seconds > self.longest_window:
-            rights: Rights = await self._read_by(read_rights, self._store.engine, await self.user_name(call))
-            if not rights.operator:
-                raise SpritzError(Rejection(code="ESLURM_DB_QUERY_TOO_WIDE").text, code="ESLURM_DB_QUERY_TOO_WIDE")
-
     # Requests of controllers
 
     async def _store_by(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -196,7 +131,7 @@ class Api:
 
     async def register(self, request: model.RegisterCluster, call: Call) -> model.ClusterRegistered:
         """Register a controller, and answer from which event on it must send."""
-        self.need_admin(call)
+        self.callers.need_admin(call)
         try:
             known = await self._store_by(self._store.register, request, self._clock.now())
             set_aside = await self._store_by(self._store.count_set_aside, request.cluster)
@@ -216,7 +151,7 @@ class Api:
 
     async def store_events(self, request: model.StoreEvents, call: Call) -> model.EventsStored:
         """Store a batch; answered after the commit."""
-        self.need_admin(call)
+        self.callers.need_admin(call)
         link = self.links.of(request.cluster, call.channel)
         try:
             sequence = await self._store_by(
@@ -235,7 +170,7 @@ class Api:
         """Pass the request of one cluster's controller on to another's. Raises SpritzError if that cluster is unknown
         or not connected.
         """
-        self.need_admin(call)
+        self.callers.need_admin(call)
         link = self.links.by_cluster.get(request.cluster)
         if link is None:
             known = any(row.name == request.cluster for row in (await self._read_by(read_book, self.engine)).clusters)
@@ -245,7 +180,7 @@ class Api:
 
     async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
         """Store the state of a controller whose older events are gone."""
-        self.need_admin(call)
+        self.callers.need_admin(call)
         link = self.links.of(request.cluster, call.channel)
         before = link.stored
         sequence = await self._store_by(self._store.adopt, request)
@@ -317,10 +252,12 @@ class Api:
         """
         need_few(request.picks)
         if not request.picks:  # as in Slurm: jobs asked for by id are found regardless of the time window
-            await self.check_window(call, request.starts_at, request.ends_at)
-        rights = await self.restricted(call, "jobs")
+            await self.callers.check_window(call, request.starts_at, request.ends_at)
+        rights = await self.callers.restricted(call, "jobs")
         if rights is not None:
-            request = structs.replace(request, owner=self._uid(call), owner_accounts=tuple(sorted(rights.accounts)))
+            request = structs.replace(
+                request, owner=self.callers.uid(call), owner_accounts=tuple(sorted(rights.accounts))
+            )
         self._counts["queries.count"] += 1
         behind = await self.links.catch_up(request.clusters)
         if behind:
@@ -343,9 +280,9 @@ class Api:
 
     async def ask_history(self, request: model.AskHistory, call: Call) -> model.Histories:
         """Histories of jobs. PrivateData=jobs applies as in `select_jobs`."""
-        uid = self._uid(call)
+        uid = self.callers.uid(call)
         need_few(request.picks)
-        rights = await self.restricted(call, "jobs")
+        rights = await self.callers.restricted(call, "jobs")
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, duplicates=True, not_eligible=True)
         if rights is not None:
@@ -356,7 +293,7 @@ class Api:
 
     async def get_documents(self, request: model.GetDocuments, call: Call) -> AsyncIterator[model.Documents]:
         """Scripts and environments, one at a time, for the jobs' owners and administrators only."""
-        uid, admin = self._uid(call), self.is_admin(call)
+        uid, admin = self.callers.uid(call), self.callers.is_admin(call)
         need_few(request.picks)
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, steps=False, not_eligible=True)
@@ -386,7 +323,7 @@ class Api:
 
     def statistics(self, request: Statistics, call: Call) -> Counters:
         """Counters since the start of the daemon."""
-        self.need_admin(call)
+        self.callers.need_admin(call)
         return Counters(values={**self._counts, "clusters.connected_count": float(len(self.links.by_cluster))})
 
 

@@ -22,10 +22,9 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec import DecodeError, json
 from sqlalchemy import Connection, Engine, Table, func, insert, select, tuple_, update
 
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.associations import tables as association_tables
 from spritz.accounting.engine import database_errors
-from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.hours import Holder
 from spritz.accounting.rollup.write import Holders
 from spritz.model.errors import SpritzError

@@ -17,9 +17,10 @@ from spritz.accounting.database_lock import ANSWER_SECONDS, LOOK_SECONDS, Databa
 from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import rules_of
 from spritz.client.channel.server import Server
+from spritz.client.channel.token_requests import TokenRequests
 from spritz.client.locate import database_socket_name
 from spritz.client.relay.hub import Hub
-from spritz.client.trust.tokens import TokenRequests, token_keys
+from spritz.client.trust.tokens import token_keys
 from spritz.config.fixed import need_unchanged
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
@@ -302,9 +303,9 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
 
 def _configure(api: Api, settings: DbdSettings) -> None:
     """Apply the settings that may change while the daemon runs."""
-    api.private = frozenset(settings.words("PrivateData"))
+    api.callers.private = frozenset(settings.words("PrivateData"))
     longest = settings["MaxQueryTimeRange"]
-    api.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
+    api.callers.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
     api.coordinators_change = not settings["DisableCoordDBD"]
     api.book_options = tuple(key for key in ("AllResourcesAbsolute", "AllowNoDefAcct") if settings[key])
     api.default_qos = settings.text("DefaultQOS").lower() or "normal"

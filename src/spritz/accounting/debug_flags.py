@@ -6,14 +6,17 @@ Source: slurmdbd.conf(5) DebugFlags.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.accounting.api import Api
+    from sqlalchemy.engine import Engine
+
+    from spritz.client.channel.statistics import CallStatistics
+    from spritz.runtime.log import Logger
 
 #: flag -> tables whose statements it logs; DB_QUERY logs all statements and transactions
 _TABLES = {
@@ -32,10 +35,23 @@ _TABLES = {
 _SHOWN_MAX = 4_000
 
 
+class Watched(Protocol):
+    """What is logged, and where (`api.Api`)."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def statistics_of_calls(self) -> CallStatistics: ...
+
+    @property
+    def log(self) -> Logger: ...
+
+
 class DebugFlags:
     """Installs and removes the logging hooks for the flags in force."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Watched) -> None:
         self._api = api
         self._about: re.Pattern[str] | None = None
         event.listen(api.engine, "before_cursor_execute", self._statement)

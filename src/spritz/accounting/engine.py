@@ -23,6 +23,7 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
+from spritz.extras import pip_install
 from spritz.model.errors import ESLURM, SpritzError
 
 _DRIVERS = {
@@ -99,7 +100,7 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         engine = create_engine(url, pool_size=READERS + 2, max_overflow=4, **options)
     except (NoSuchModuleError, ImportError) as error:
         extra = _EXTRAS.get(url.get_backend_name(), "")
-        hint = f"pip install 'spritz[{extra}]'" if extra else ""
+        hint = pip_install(extra) if extra else ""
         raise DatabaseError(f"no driver for {url.drivername}: {error}", hint=hint, temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError
 
-from spritz.model.errors import SpritzError
+from spritz.model.errors import SpritzError, UnsupportedFormat
 from spritz.model.events.codec import decode_events
-from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.accounting.records import EventGroup

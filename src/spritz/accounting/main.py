@@ -16,7 +16,7 @@ from spritz.client.trust.same_machine import is_here
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
-from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.daemon_command import require, run_daemon
 from spritz.runtime.limits import allow_many_files
 from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
@@ -44,6 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _start(options: Options) -> int:
+    require("slurmdbd", "accounting")
     path = os.path.abspath(options.config_file or find_slurmdbd_conf())
     settings = load_slurmdbd(path)
     try:

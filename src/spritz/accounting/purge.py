@@ -91,11 +91,6 @@ def cutoff(period: str, now: float) -> float:
     return datetime(months // 12, months % 12 + 1, 1).timestamp()
 
 
-def next_hour(now: float) -> float:
-    """The start of the next full hour of local time, in seconds since the epoch."""
-    return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()
-
-
 def purge(engine: Engine, rules: PurgeRules, now: float, files: list[str] | None = None) -> Iterator[tuple[str, int]]:
     """Purge in steps: yields (key, rows) for each transaction. `files` collects the paths of archives.
 

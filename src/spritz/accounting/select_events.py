@@ -9,7 +9,7 @@ from sqlalchemy import Engine, or_, select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import database_errors
-from spritz.accounting.nodes import tres_by_node
+from spritz.accounting.ledger.nodes import tres_by_node
 from spritz.model.accounting.accounting_admin import EventRecords
 from spritz.model.accounting.records import NodeEventRecord
 from spritz.notation import tres

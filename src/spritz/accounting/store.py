@@ -15,10 +15,9 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, case, func, insert, select, update
 
 from spritz.accounting import events as codec
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.engine import DatabaseError, ValueRefused, database_errors, describe
-from spritz.accounting.ledger import Ledger
-from spritz.accounting.rollup import spans
+from spritz.accounting.ledger.ledger import Ledger
 from spritz.accounting.upsert import upsert
 from spritz.model import stored
 from spritz.model.accounting.accounting_of import describe as describe_job

@@ -10,12 +10,13 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from spritz.extras import pip_install
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from spritz.cli.context import Context
 
-_EXTRA = "spritz mcp needs the package mcp, which is not installed: pip install 'spritz[mcp]'"
 #: Environment variable with the token for HTTP.
 TOKEN_VARIABLE = "SPRITZ_MCP_TOKEN"
 
@@ -40,7 +41,7 @@ def run(arguments: Namespace, context: Context) -> int:
         from spritz.agents.server import make_server
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in ("mcp", "mcp_types", "pydantic"):
-            context.error(_EXTRA)
+            context.error(f"spritz mcp needs the package mcp, which is not installed: {pip_install('mcp')}")
             return 1
         raise
     server = make_server(conf, allow_actions=arguments.allow_actions)

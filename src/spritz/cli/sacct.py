@@ -25,6 +25,7 @@ from spritz.client.locate import locate_database
 from spritz.model.accounting.records import Documents, GetDocuments
 from spritz.presentation import accounting_fields as fields
 from spritz.presentation.accounting_fields import FIELDS
+from spritz.presentation.accounting_style import Style
 from spritz.presentation.table import Table, help_format
 from spritz.runtime.clock import SystemClock
 
@@ -213,7 +214,7 @@ def _listing(options: dict[str, str], context: Context, *, logged: bool) -> RowL
 
         brief, long, default = completion.BRIEF, completion.LONG, completion.DEFAULT
     text = brief if "brief" in options else long if "long" in options else options.get("format", default)
-    style = fields.Style(
+    style = Style(
         context.environ,
         unit=unit,
         convert="noconvert" not in options,

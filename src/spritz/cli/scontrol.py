@@ -58,7 +58,7 @@ def main(argv: list[str], context: Context) -> int:
             names or context.environ.get("SLURM_CLUSTERS", ""), context, names_source=clusters.source(options_given)
         )
 
-    session = Session(context)
+    session = Session(context, full_help)
     session.local = "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ
     _set_modes(session, options_given)
     try:

@@ -48,6 +48,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "compare two runs: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "repeat a run, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "show a run's output: all ranks, live or after the end"),
+    "files": ("spritz.experiments.commands.files", "list and fetch the files that a run wrote"),
     "cancel": ("spritz.experiments.commands.cancel", "cancel runs, sweeps and pipelines by name"),
     "remove": ("spritz.experiments.commands.remove", "remove old runs: records, logs, code and checkpoints"),
     "exec": ("spritz.experiments.commands.exec", "run a command in a running run, with its environment and GPUs"),

@@ -15,7 +15,7 @@ from spritz.cli.entry import run
 from spritz.cli.options import Row as Option
 from spritz.cli.options import about, run_parse
 from spritz.cli.stat.running_steps import lines, references
-from spritz.presentation.accounting_fields import Style
+from spritz.presentation.accounting_style import Style
 from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
 from spritz.presentation.table import Table, help_format
 

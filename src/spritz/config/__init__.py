@@ -18,7 +18,6 @@ Map
 `build`        parsed configuration -> the frozen records of `spritz.model`
 `render`       values -> text of a slurm.conf
 `show`         what `scontrol show config` prints
-`reference`    the tables as documentation
 `alone`        one file by itself, for `spritz config check`; `dynamic`: a node line outside any file
 `topology`, `topology_yaml`, `helpers`, `containers`, `oci`, `power`, `mcs`, `plugins`, `weights`   one subject each
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from spritz.extras import pip_install
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest
 
@@ -49,4 +50,4 @@ def check_plugins(settings: Settings, diagnostics: Diagnostics) -> None:
                 diagnostics.error(place, f"{key}: there is no plugin {kind}{shown(name)}", key=key, hint=hint)
         if "lua" in names and importlib.util.find_spec("lupa") is None:
             message = f"{key}: {kind}lua needs the package lupa, which is not installed"
-            diagnostics.error(place, message, key=key, hint="pip install 'spritz[lua]'")
+            diagnostics.error(place, message, key=key, hint=pip_install("lua"))

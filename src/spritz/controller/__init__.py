@@ -8,7 +8,9 @@ Map
 `main`, `options`   the command: options, users, pid file, log, detaching
 `daemon`            assembly, signals, and the order of stopping
 `context`           the parts of a running controller
+`needs`             what several parts use of others, as Protocols; the core, for reading
 `configuration`     the configuration in force; read as a whole or refused as a whole
+`callers/`          who asks, and how often
 `writer/`           commands one by one; replies and effects leave after the commit of their events
 `journal/`          what is durable, and how it is read again
 `lead/`             several controllers: standby, lease, agreement
@@ -22,7 +24,7 @@ Map
 `outbox`            sends the journal's groups to slurmdbd, and keeps them until stored; `jobcomp`: JobCompType
 `forked`            long computations on the present state, in a forked child
 `diagnostics`, `debug_flags`   figures for sdiag; DebugFlags
-`rate_limits`, `reconfigure_overrides`   limits on users' requests; changes by scontrol that a reconfiguration keeps
+`reconfigure_overrides`   changes by scontrol that a reconfiguration keeps
 `clock_changes`     notices that the clock was set
 `groups`            numbers of AllowGroups and DenyGroups
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -27,12 +27,14 @@ from spritz.model.node.record import NodeConfig
 from spritz.runtime.directory import gid_of
 from spritz.runtime.privilege import UnknownUser, User, lookup_user
 
-if TYPE_CHECKING:
-    from spritz.controller.scheduler.log import SchedulingLog
-
-
 #: Seconds of the lease if SlurmctldTimeout is not set, and its minimum.
 LEASE_SECONDS, LEASE_SECONDS_MIN = 6.0, 2.0
+
+
+class LogFile(Protocol):
+    """Lines of a log in a file of their own (`scheduler.log.SchedulingLog`)."""
+
+    def put(self, path: str, level: int, form: str) -> None: ...
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
@@ -139,7 +141,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         """SlurmctldDebug as written: a name (`info`, `debug2`) or a number."""
         return self.loaded.settings.text("SlurmctldDebug")
 
-    def tell(self, log: SchedulingLog) -> None:
+    def tell(self, log: LogFile) -> None:
         """Apply SlurmSchedLogFile and SlurmSchedLogLevel to the scheduling log."""
         settings = self.loaded.settings
         log.put(self._path("SlurmSchedLogFile"), settings.integer("SlurmSchedLogLevel"), settings.text("LogTimeFormat"))

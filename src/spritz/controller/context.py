@@ -1,17 +1,16 @@
-"""The parts of a running controller, as the API and the drivers use them."""
+"""The parts of a running controller, for `daemon` alone: each part declares what it uses (`needs`)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from spritz.controller.needs import MachineView
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from msgspec import Struct
-
-    from spritz.client.trust.tokens import TokenRequests
-    from spritz.controller.api.identity import Identity
+    from spritz.client.channel.token_requests import TokenRequests
+    from spritz.controller.callers.identity import Identity
+    from spritz.controller.callers.rate_limits import RateLimits
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
@@ -21,40 +20,16 @@ if TYPE_CHECKING:
     from spritz.controller.nodes.links import NodeLinks
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
-    from spritz.controller.rate_limits import RateLimits
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.log import SchedulingLog
     from spritz.controller.scheduler.shares import Shares
     from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.controller.writer.loop import SingleWriter
-    from spritz.core.effects import Effect
-    from spritz.core.machine import Outcome
-    from spritz.core.state import State
-    from spritz.model.cluster import Caller
     from spritz.model.job.record import JobSpec
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
     from spritz.runtime.worker import Worker
-
-
-class MachineView(Protocol):
-    """Read-only access to the core (`core.Machine`) for all but the single writer."""
-
-    @property
-    def state(self) -> State:
-        """The state; must not be changed."""
-        ...
-
-    def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome: ...
-
-    def trial(self, command: Struct, now: float, caller: Caller = ...) -> AbstractContextManager[Outcome]: ...
-
-    def next_deadline(self) -> float | None: ...
-
-    def pending_effects(self, node: str | None = None) -> list[Effect]: ...
-
-    def image(self) -> bytes: ...
 
 
 class Context:

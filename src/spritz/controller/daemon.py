@@ -16,11 +16,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from spritz.client.channel.server import Server
+from spritz.client.channel.token_requests import TokenRequests
 from spritz.client.locate import controller_socket_name
-from spritz.client.trust.tokens import TokenRequests, token_keys
+from spritz.client.trust.tokens import token_keys
 from spritz.controller.api.cluster import ClusterQueries
-from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
+from spritz.controller.callers.identity import Identity
+from spritz.controller.callers.rate_limits import RateLimits, rate_rule
 from spritz.controller.clock_changes import watch_clock
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
@@ -48,7 +50,6 @@ from spritz.controller.programs.power import PowerPrograms
 from spritz.controller.programs.reservations import ReservationPrograms
 from spritz.controller.programs.site import SitePrograms
 from spritz.controller.programs.triggers import TriggerWatch
-from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.reconfigure_overrides import with_partitions, with_power
 from spritz.controller.scheduler.driver import SchedulerDriver
 from spritz.controller.scheduler.log import SchedulingLog

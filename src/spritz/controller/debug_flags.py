@@ -6,9 +6,10 @@ events; their counters report them. Source: slurm.conf(5) DebugFlags, scontrol(1
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.config.schema.status import HONOURED
+from spritz.controller.needs import Logged
 from spritz.model.errors import SpritzError
 from spritz.model.events import cluster, job, reservation, step
 from spritz.notation.hostlist import compress
@@ -16,7 +17,7 @@ from spritz.notation.hostlist import compress
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.controller.context import Context
+    from spritz.controller.diagnostics import Counting
     from spritz.model.events import Event
 
 _POWER = (cluster.NodesPowered, cluster.PowerProgramBegan, cluster.NodesNotResumed, cluster.NodeKept, job.JobNodesUp)
@@ -41,10 +42,17 @@ EVENTS: dict[str, tuple[type[Event], ...]] = {
 _FIELDS = ("job_id", "step_id", "node", "nodes", "name", "state", "exit_status", "error")
 
 
+class Logging(Logged, Protocol):
+    """Where what the flags name is logged, and what hears of it."""
+
+    @property
+    def counting(self) -> Counting: ...
+
+
 class DebugFlags:
     """`flags` are in force. `listen` gets every event; `request` and `full_cycle` are called for those."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Logging) -> None:
         self._log = context.log
         self._counting = context.counting
         self.flags: frozenset[str] = frozenset()

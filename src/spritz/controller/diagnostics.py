@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.channel.statistics import CallStatistics
+from spritz.controller.needs import Clocked, Counted, Reading
 from spritz.model.accounting.accounting_admin import CallCount
 from spritz.model.events import job as job_events
 from spritz.model.queries.diagnostics import CycleCounts, Diagnostics
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.client.channel.server import Server
-    from spritz.controller.context import Context
     from spritz.model.events import Event
 
 _COMPLETED = JobState.COMPLETED
@@ -27,6 +27,10 @@ _CANCELLED = JobState.CANCELLED
 
 #: Prefix of the counters (`Context.counters`) of contained failures; the rest of the name says where.
 FAILURE = "failure."
+
+
+class Figured(Clocked, Counted, Reading, Protocol):
+    """What the figures are made of."""
 
 
 class HearsCycles(Protocol):
@@ -118,7 +122,7 @@ class Counting:
         self.backfilled += jobs
         self.backfilled_since += jobs
 
-    def figures(self, context: Context) -> Diagnostics:
+    def figures(self, context: Figured) -> Diagnostics:
         """The present figures of `sdiag`. The first call also measures how long a reading of the clock takes."""
         if self._latency < 0:
             began = perf_counter()

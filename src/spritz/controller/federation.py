@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED
 from spritz.client.errors import ClientError, RemoteError
-from spritz.controller.api.submit import Submissions, environment_of
+from spritz.controller.api.submit import Submissions, Submitting
+from spritz.controller.journal.blobs import environment_of
+from spritz.controller.journal.kept import Replaying
+from spritz.controller.needs import Spawning
 from spritz.controller.writer.listeners import Loss
 from spritz.core.siblings import HELD, owed, peers, taken
 from spritz.model.cluster import SYSTEM
@@ -39,10 +42,12 @@ from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call, Deferred, Handler
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.model.events import Event
     from spritz.model.federation import SiblingRequest
     from spritz.model.job.record import Job
@@ -61,10 +66,17 @@ REMOVE_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 
 
+class Federating(Submitting, Replaying, Spawning, Protocol):
+    """What siblings ask for, and what they are told."""
+
+    @property
+    def recorded(self) -> RecordedUsage: ...
+
+
 class Federation:
     """The controller's part in its federation. Does nothing while no job has siblings."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Federating) -> None:
         self._context = context
         self._submissions = Submissions(context)
         #: cluster -> jobs about which it may need a request

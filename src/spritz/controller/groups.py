@@ -1,7 +1,7 @@
 """Group ids of AllowGroups and DenyGroups: names are looked up here, because the core compares numbers.
 
 The functions take the lookup as `gid_of(name)`, which returns None for an unknown group. While a configuration is read
-(off the loop) it is the system's lookup; for a request it is a cache (`api.identity`).
+(off the loop) it is the system's lookup; for a request it is a cache (`callers.identity`).
 
 Source: slurm.conf(5) AllowGroups, DenyGroups.
 """

@@ -20,7 +20,7 @@ from spritz.controller.configuration import read_configuration
 from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
-from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.daemon_command import require, run_daemon
 from spritz.runtime.limits import allow_many_files
 from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
@@ -58,6 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def _start(options: Options) -> int:
+    require("slurmctld", "controller")
     configuration = read_configuration(os.path.abspath(options.config_file or find_slurm_conf()))
     membership = find_membership(configuration.path)
     if membership is None or not membership.holds_cluster_key:

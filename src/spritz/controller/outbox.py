@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz import SLURM_VERSION
 from spritz.client.channel.aio import PersistentChannel
@@ -22,8 +22,10 @@ from spritz.client.channel.leader import DATABASE_SECONDS, watch_leader
 from spritz.client.errors import ClientError
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
-from spritz.controller.federation import Federation
+from spritz.controller.federation import Federating, Federation
 from spritz.controller.journal.events import decode_group
+from spritz.controller.journal.kept import Journaled
+from spritz.controller.needs import Counted
 from spritz.controller.writer.listeners import Loss
 from spritz.model import stored
 from spritz.model.accounting.records import (
@@ -46,9 +48,12 @@ from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from spritz.client.channel.channel import Channel
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.journal.blobs import BlobCollector
+    from spritz.controller.nodes.machines import Machines
     from spritz.model.events import Event
 
 #: Unacknowledged events kept, unless MaxDBDMsgs says otherwise.
@@ -80,13 +85,26 @@ _PAUSE_SECONDS = 0.02
 _HEAVY = frozenset({"job_script", "job_env"})
 
 
+class Sending(Federating, Counted, Journaled, Protocol):
+    """What slurmdbd gets, and what it tells."""
+
+    @property
+    def collector(self) -> BlobCollector: ...
+
+    @property
+    def events_needed(self) -> list[Callable[[], int]]: ...
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+
 class Outbox:
     """Sends the journal to slurmdbd, if AccountingStorageType says so.
 
     `acknowledged`: the last event that slurmdbd no longer needs; `set_aside`: how many events it could not store.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Sending) -> None:
         self._context = context
         settings = context.configuration.loaded.settings
         self._keep = settings.words("AccountingStoreFlags")
@@ -362,7 +380,7 @@ def _pauses() -> Iterator[float]:
     return backoff(SystemRandomness(), first_seconds=_REFUSED_SECONDS, ceiling_seconds=_REFUSED_SECONDS_MAX)
 
 
-def begin_outbox(context: Context) -> Outbox | None:
+def begin_outbox(context: Sending) -> Outbox | None:
     """The outbox; None if this cluster has no accounting."""
     kind = context.configuration.loaded.settings.text("AccountingStorageType")
     return Outbox(context) if kind == "accounting_storage/slurmdbd" else None

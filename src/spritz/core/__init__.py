@@ -11,6 +11,7 @@
 `failures`       nodes on which scripts fail at once
 `timers`         each job's next deadline, as data
 `eligibility`, `priority`, `rights`, `licenses`, `exit_status`, `flags`    small rules that several decisions share
+`node_groups`    nodes of one kind, for requests that none could serve
 `policy`         accounting's policy in the state; `charges` what a job counts towards limits; `shares` how guarantees
                  stand
 `het`            heterogeneous jobs; `siblings` of federated jobs; `reservations`, `power`: when they fall due

@@ -33,7 +33,7 @@ class Charge(NamedTuple):
     """Where a job counts (`keys`), as how many jobs, and with which TRES.
 
     `rates`: usage per second (empty while it is suspended). `until`: end of its time limit, if a limit needs it.
-    `factor`: UsageFactor.
+    `left`: what a suspended job has left of it, in seconds. `factor`: UsageFactor.
     """
 
     keys: tuple[LedgerKey, ...]
@@ -42,6 +42,7 @@ class Charge(NamedTuple):
     tres: tuple[tuple[str, int], ...] = ()
     rates: Rates = ()
     until: float = 0.0
+    left: float | None = None
     factor: float = 1.0
     #: how many of its pending tasks accrue age priority, and whether the others wait for a limit to let them
     accruing: int = 0
@@ -66,14 +67,24 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
     tres = (*allocated(job), *licenses)
     factor = rules.usage_factor(spec.qos)
-    until = job.ends_at or job.started_at + INFINITE * 60.0 if rules.foresees else 0.0
+    until = _until(job) if rules.foresees else 0.0
+    left = seconds_ahead(job, job.suspended_at) if until and job.state is JobState.SUSPENDED else None
     rates: Rates = ()
     # Time in which nodes are powered up or the job is suspended counts towards no usage, although it holds its TRES.
     if job.state is JobState.RUNNING and not job.flags & POWER_UP_NODE:
         # Without a billing weight a job is billed for its CPUs, the first of its TRES.
         rates = rates_of(tres, job.billing if job.billing is not None else float(tres[0][1]), factor)
     nodes = job.allocation.names if rules.shares_nodes and job.allocation is not None else ()
-    return Charge(keys, 1, 1, tres, rates, until, factor, nodes=nodes)
+    return Charge(keys, 1, 1, tres, rates, until, left, factor, nodes=nodes)
+
+
+def seconds_ahead(job: Job, now: float) -> float:
+    """Seconds that an active job may still use, until its time limit; a suspended one keeps those that were left."""
+    return max(0.0, _until(job) - (job.suspended_at if job.state is JobState.SUSPENDED else now))
+
+
+def _until(job: Job) -> float:
+    return job.ends_at or job.started_at + INFINITE * 60.0
 
 
 def same_charge(old: Job, new: Job) -> bool:
@@ -107,7 +118,7 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge, sign: int, at: 
     if charge.rates:
         minutes.usage.change(charge.keys, charge.rates, sign, at)
     if charge.until:
-        minutes.committed.add(charge.keys, charge.tres, charge.until, charge.factor, sign)
+        minutes.committed.add(charge.keys, charge.tres, charge.until, charge.factor, sign, charge.left)
 
 
 def note_charge(undo: Undo, ledger: Ledger, minutes: Minutes, charge: Charge, sign: int, at: float) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.apply import apply_event
+from spritz.core.memory import Subject
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ class Refused(Exception):
         """Adds the lines that Slurm prints before the failure itself. Returns self."""
         self.rejection = replace(self.rejection, details=lines)
         return self
-
-
-#: The subject of a decision at the moment: a job, or a part of a Tick (`reservation NAME`). 0: nothing in particular.
-Subject = int | str
 
 
 class Fault(Exception):

@@ -8,19 +8,27 @@ Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.0
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.core.flags import CONFIGURING
 
 if TYPE_CHECKING:
-    from spritz.core.state import State
+    from collections.abc import Mapping
+
     from spritz.model.job.record import Job
 
 #: most components of one job
 COMPONENTS_MAX = 128
 
 
-def members(state: State, job: Job) -> list[Job]:
+class WithJobs(Protocol):
+    """The jobs by id (`state.State`)."""
+
+    @property
+    def jobs(self) -> Mapping[int, Job]: ...
+
+
+def members(state: WithJobs, job: Job) -> list[Job]:
     """All components, the leader first. Some are missing only while records are being created or purged. A job that is
     not a component is its only member.
     """
@@ -31,7 +39,7 @@ def members(state: State, job: Job) -> list[Job]:
     return [state.jobs[number] for number in numbers if number in state.jobs]
 
 
-def others(state: State, job: Job) -> list[Job]:
+def others(state: WithJobs, job: Job) -> list[Job]:
     """The other components of its heterogeneous job."""
     if not job.het_job_id:
         return []
@@ -43,7 +51,7 @@ def is_leader(job: Job) -> bool:
     return bool(job.het_job_id) and not job.het_offset
 
 
-def configuring(state: State, job: Job) -> bool:
+def configuring(state: WithJobs, job: Job) -> bool:
     """Whether the prologs of some component have not ended: the script waits for all of them."""
     if not job.het_job_id:
         return bool(job.flags & CONFIGURING)

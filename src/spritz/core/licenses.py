@@ -25,7 +25,7 @@ def choose(
 
     `kept`: licenses kept for other jobs. `wanted`: accept only this choice.
     """
-    pool = LicensePool(stock(state.settings, state.rules).items())
+    pool = LicensePool(stock(state.settings.licenses, state.rules.licenses).items())
     pool.take(state.licenses_taken)
     pool.take({name: -count for name, count in returned.items()})
     choice = pool.choose(text, kept, dict(wanted) if wanted else None)

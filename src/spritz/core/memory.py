@@ -5,12 +5,10 @@ Decisions may change it, as nothing else of a State.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spritz.core.failures import Failures
 
-if TYPE_CHECKING:
-    from spritz.core.decision import Subject
+#: What a decision is about at the moment: a job, or a part of a Tick (`reservation NAME`). 0: nothing in particular.
+Subject = int | str
 
 
 class Memory:

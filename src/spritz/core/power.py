@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.core.timers import NEVER
 from spritz.model.ids import INFINITE
@@ -19,9 +19,13 @@ from spritz.model.rules.reservation_use import OCCURRENCES
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
-    from spritz.core.state import State
+    from collections.abc import Mapping, Sized
+
+    from spritz.core.timers import Deadlines
+    from spritz.model.cluster import ClusterSettings
     from spritz.model.node.partition import Partition
     from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import Allocation
 
 #: ResumeRate and SuspendRate are nodes per this many seconds
@@ -38,6 +42,56 @@ _BY_RESERVATION = frozenset({"MAINTENANCE", "RESERVED"})
 _SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP | NodeFlag.EXTERNAL).value
 
 
+class Used(Protocol):
+    """What of a node is in use (`state.NodeUse`)."""
+
+    @property
+    def jobs(self) -> Sized: ...
+
+
+class InPartitions(Protocol):
+    """Times of nodes, by partition (`state.State`)."""
+
+    @property
+    def settings(self) -> ClusterSettings: ...
+
+    @property
+    def partitions(self) -> Mapping[str, Partition]: ...
+
+    @property
+    def node_partitions(self) -> Mapping[str, tuple[str, ...]]: ...
+
+
+class Powered(InPartitions, Protocol):
+    """What power saving depends on (`state.State`)."""
+
+    @property
+    def uses(self) -> Mapping[str, Used]: ...
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]: ...
+
+    @property
+    def reserved(self) -> Mapping[str, tuple[str, ...]]: ...
+
+
+class WithNodes(Protocol):
+    """The nodes by name (`state.State`)."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+
+
+class Waiting(Protocol):
+    """When power saving goes on (`state.State`)."""
+
+    @property
+    def node_deadlines(self) -> Deadlines[str]: ...
+
+    @property
+    def next_power_at(self) -> float: ...
+
+
 def is_away(node: Node) -> bool:
     """Whether the node is powered down, changing its power state, or rebooting: it need not answer, and no job runs
     there.
@@ -45,17 +99,17 @@ def is_away(node: Node) -> bool:
     return bool(node.flags & AWAY)
 
 
-def needs_power_up(state: State, allocation: Allocation) -> bool:
+def needs_power_up(state: WithNodes, allocation: Allocation) -> bool:
     """Whether a job on these nodes must wait until some of them are up."""
     nodes = state.nodes
     return any(share.node in nodes and nodes[share.node].flags & WAKING for share in allocation.nodes)
 
 
-def _partitions(state: State, name: str) -> list[Partition]:
+def _partitions(state: InPartitions, name: str) -> list[Partition]:
     return [state.partitions[partition] for partition in state.node_partitions.get(name, ())]
 
 
-def resume_timeout(state: State, name: str) -> float:
+def resume_timeout(state: InPartitions, name: str) -> float:
     """Seconds that the node may take to come up; at least one."""
     timeouts = [
         partition.resume_timeout_seconds
@@ -65,14 +119,14 @@ def resume_timeout(state: State, name: str) -> float:
     return float(max(*timeouts, 1) if timeouts else max(state.settings.power.resume_timeout_seconds, 1))
 
 
-def boot_timeout(state: State, node: Node) -> float:
+def boot_timeout(state: InPartitions, node: Node) -> float:
     """Seconds that a reboot may take: BootTime of helpers.conf if it changes features."""
     if node.features_wanted:
         return float(max(state.settings.features.boot_seconds, 1))
     return resume_timeout(state, node.name)
 
 
-def suspend_timeout(state: State, name: str) -> float:
+def suspend_timeout(state: InPartitions, name: str) -> float:
     """Seconds after which a node that is being powered down may be resumed; at least one."""
     timeouts = [
         partition.suspend_timeout_seconds
@@ -82,7 +136,7 @@ def suspend_timeout(state: State, name: str) -> float:
     return float(max(*timeouts, 1) if timeouts else max(state.settings.power.suspend_timeout_seconds, 1))
 
 
-def suspend_seconds(state: State, node: Node) -> float:
+def suspend_seconds(state: InPartitions, node: Node) -> float:
     """Idle time after which the node is powered down; NEVER for none."""
     if node.config.suspend_seconds is not None:
         seconds: float = node.config.suspend_seconds
@@ -96,7 +150,7 @@ def suspend_seconds(state: State, node: Node) -> float:
     return NEVER if seconds >= INFINITE else seconds
 
 
-def is_kept(state: State, node: Node) -> bool:
+def is_kept(state: InPartitions, node: Node) -> bool:
     """Whether SuspendExcNodes (without a count), SuspendExcParts or SuspendExcStates exempt the node."""
     policy = state.settings.power
     if any(not count and node.name in names for names, count in policy.kept):
@@ -124,12 +178,12 @@ class Due(Enum):
     IDLE = "idle"
 
 
-def node_deadline(state: State, node: Node) -> float:
+def node_deadline(state: Powered, node: Node) -> float:
     """When the node next needs attention; NEVER if not before its record changes."""
     return min(power_row(state, node)[0], node.resume_at or NEVER)
 
 
-def power_row(state: State, node: Node) -> tuple[float, Due]:
+def power_row(state: Powered, node: Node) -> tuple[float, Due]:
     """When power saving next needs to act on the node (NEVER: not before its record changes), and what about."""
     flags = node.flags
     if flags & _POWERING_UP:
@@ -141,7 +195,7 @@ def power_row(state: State, node: Node) -> tuple[float, Due]:
     return _idle_until(state, node), Due.IDLE
 
 
-def _idle_until(state: State, node: Node) -> float:
+def _idle_until(state: Powered, node: Node) -> float:
     """When the node, if it is idle, has been so for long enough."""
     policy = state.settings.power
     if not (policy.suspends and policy.resumes) or node.flags & _SETTLED or state.uses[node.name].jobs:
@@ -158,7 +212,7 @@ def _idle_until(state: State, node: Node) -> float:
     return _outside_reservations(state, node.name, max(float(ceil(idle_since + seconds)), node.kept_until))
 
 
-def _outside_reservations(state: State, name: str, at: float) -> float:
+def _outside_reservations(state: Powered, name: str, at: float) -> float:
     """`at`, or the end of the reservations that exempt the node then: SuspendExcStates=RESERVED,MAINTENANCE."""
     kept = _BY_RESERVATION.intersection(state.settings.power.kept_states)
     if not kept:
@@ -175,7 +229,7 @@ def _outside_reservations(state: State, name: str, at: float) -> float:
     return at
 
 
-def power_due(state: State) -> float | None:
+def power_due(state: Waiting) -> float | None:
     """When power saving next has to act; None if it does not."""
     due = (state.node_deadlines.next(), state.next_power_at or None)
     return min((at for at in due if at is not None), default=None)

@@ -5,7 +5,7 @@ Pure. `decide.siblings` changes them, and the shell (`controller.federation`) se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -32,14 +32,25 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.core.state import State
+    from spritz.model.cluster import ClusterSettings
     from spritz.model.job.record import Job
+    from spritz.model.limits.rules import Rules
 
 #: the values of `lock` in a copy that holds, or asks for, the lock
 WANTED, HELD, RETURNED = "wanted", "held", "returned"
 
 
-def own_number(state: State) -> int:
+class InFederation(Protocol):
+    """The federation that the cluster is in (`state.State`)."""
+
+    @property
+    def rules(self) -> Rules: ...
+
+    @property
+    def settings(self) -> ClusterSettings: ...
+
+
+def own_number(state: InFederation) -> int:
     """The cluster's number in its federation; 0: it is in none."""
     membership = member(state.rules.federation, state.settings.cluster_name)
     return membership.number if membership is not None else 0

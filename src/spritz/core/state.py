@@ -31,8 +31,9 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.job.cron import Crontab
 from spritz.model.job.record import Job
 from spritz.model.job.step import Step
+from spritz.model.limits.bounds import MinuteLimits
 from spritz.model.limits.ledger import Ledger, LedgerKey
-from spritz.model.limits.minutes import MinuteLimits, Minutes
+from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.node.networks import networks_of, units_of
@@ -49,7 +50,7 @@ from spritz.model.triggers import Trigger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spritz.core.decide.fit import NodeGroup
+    from spritz.core.node_groups import NodeGroup
     from spritz.model.limits.usage import Usage
     from spritz.model.rules.predict import Likeness
 

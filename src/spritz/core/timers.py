@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from spritz.core import het
 from spritz.core.flags import COMPLETING
@@ -24,11 +24,14 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from spritz.core.state import State
+    from spritz.core.charges import Charge
+    from spritz.model.cluster import ClusterSettings
     from spritz.model.job.record import Job
     from spritz.model.job.step import Step
+    from spritz.model.limits.rules import Rules
+    from spritz.model.node.partition import Partition
 
 #: added to the last time at which a pending job can start and still meet its --deadline
 DEADLINE_GRACE_SECONDS = 1.0
@@ -136,12 +139,31 @@ class Due(Enum):
 Rows = Sequence[tuple[float, Due]]
 
 
-def job_deadline(state: State, job: Job) -> float:
+class Timed(het.WithJobs, Protocol):
+    """What times of jobs depend on (`state.State`)."""
+
+    @property
+    def settings(self) -> ClusterSettings: ...
+
+    @property
+    def partitions(self) -> Mapping[str, Partition]: ...
+
+    @property
+    def rules(self) -> Rules: ...
+
+    @property
+    def charges(self) -> Mapping[int, Charge]: ...
+
+    @property
+    def arrays_live(self) -> Mapping[int, int]: ...
+
+
+def job_deadline(state: Timed, job: Job) -> float:
     """When something about this job falls due; NEVER if not before its record changes."""
     return min([at for at, _ in job_rows(state, job)], default=NEVER)
 
 
-def job_rows(state: State, job: Job) -> Rows:
+def job_rows(state: Timed, job: Job) -> Rows:
     """The times at which something falls due for a job; a time may be NEVER."""
     if job.state is JobState.RUNNING:
         return ((job.ends_at, Due.GRACE),) if job.preempt_action else _running(state, job)
@@ -154,7 +176,7 @@ def job_rows(state: State, job: Job) -> Rows:
     return ((_purged_at(state, job), Due.PURGE),)
 
 
-def _running(state: State, job: Job) -> Rows:
+def _running(state: Timed, job: Job) -> Rows:
     ends_at = _spent_at(state, job)
     if job.reservation_ends_at:
         minutes = state.settings.reservation_over_run_minutes
@@ -166,7 +188,7 @@ def _running(state: State, job: Job) -> Rows:
     return (job.spec.deadline_at or NEVER, Due.DEADLINE), (ends_at, Due.TIME_LIMIT), (signal_at, Due.END_SIGNAL)
 
 
-def _over_time_seconds(state: State, job: Job) -> float:
+def _over_time_seconds(state: Timed, job: Job) -> float:
     """Seconds by which the job may exceed its time limit: the partition's OverTimeLimit, else the cluster's."""
     partition = state.partitions.get(job.partition)
     minutes = state.settings.over_time_minutes
@@ -175,7 +197,7 @@ def _over_time_seconds(state: State, job: Job) -> float:
     return NEVER if minutes >= OVER_TIME_UNLIMITED else minutes * 60.0
 
 
-def _spent_at(state: State, job: Job) -> float:
+def _spent_at(state: Timed, job: Job) -> float:
     """When a running job will have used up its own TRES minutes (MaxTRESMinsPerJob)."""
     enforce = state.settings.enforce
     charge = state.charges.get(job.id)
@@ -215,7 +237,7 @@ def _waiting(job: Job) -> Rows:
     return rows
 
 
-def _purged_at(state: State, job: Job) -> float:
+def _purged_at(state: Timed, job: Job) -> float:
     """MinJobAge after its end; tasks of an array and components wait for the last of them, and a federated job until
     other clusters know of its end.
 

@@ -6,12 +6,16 @@ imports no other package than `notation`.
 `slurm`      sbatch, squeue, sacct and scancel as functions; `refusals` hints for refusals of sbatch
 `home`       the directory of runs and snapshots
 `snapshot`   the working tree as a content-addressed tree in a git repository of our own
+`sources`    snapshots of other working trees that the run imports from; `interpreters`: which Python, what it imports
+`imports`    the program's side: imports come from the snapshots
+`linked`     paths that git ignores and that a run sees; `written`: the files that it wrote
 `secrets`    secrets in variables, arguments and addresses, which must not be stored
 `settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
 `run_environment` the environment of a run: variables, packages, driver
 `record`     a run's record, and the events that its job writes
 `submission` a command becomes a run: snapshot, record, script, and queue; `containers`: runs in one
-`store`      the index of all runs; `database`: where it is; `unused`: removes what no run refers to
+`store`      the index of all runs; `database`: where it is; `rebuilding`: makes it again from the records; `unused`:
+             removes what no run refers to
 `script`     the batch script of a run, by template
 `states`     the state of a run, from its events and from Slurm; `failures`: why it failed; `errors`: messages and hints
 `sweeps`     many runs of a command as a job array
@@ -31,6 +35,6 @@ imports no other package than `notation`.
 `calling`    the program of such a run's job, and its result
 `arrays`     several runs as a job array
 `pipelines`  steps that use the results of other steps, compiled to dependencies
-`commands`   a module for each command: run, runs, show, diff, rerun, logs, cancel, remove, sweep, sweeps, track,
+`commands`   a module for each command: run, runs, show, diff, rerun, logs, files, cancel, remove, sweep, sweeps, track,
              checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
 """

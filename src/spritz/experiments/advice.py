@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spritz.experiments import slurm
+from spritz.experiments.interface import clock
 
 _FIELDS = "JobID,Elapsed,TimelimitRaw,TotalCPU,AllocTRES,MaxRSS,NTasks"
 #: Seconds; shorter runs are not representative.
@@ -125,7 +126,7 @@ def used(use: Use) -> str:
     if use.gpus and use.gpu_percent is not None:
         parts.append(f"{use.gpu_percent:.0f}% of {use.gpus} GPU{'s' if use.gpus > 1 else ''}")
     if use.limit_seconds:
-        parts.append(f"{_clock(use.elapsed_seconds)} of {_clock(use.limit_seconds)}")
+        parts.append(f"{clock(use.elapsed_seconds)} of {clock(use.limit_seconds)}")
     return ", ".join(parts)
 
 
@@ -159,11 +160,6 @@ def _mib(amount: float) -> str:
 
 def _bytes(amount: float) -> str:
     return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{amount / _MIB:.0f} MiB"
-
-
-def _clock(amount: float) -> str:
-    whole = int(amount)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def lines(job_id: str, directory: Path, state: str, tasks: int) -> list[str]:

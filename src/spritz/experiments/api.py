@@ -18,6 +18,7 @@ import inspect
 import sys
 import threading
 import time as clock
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -41,6 +42,7 @@ from spritz.experiments.calling import CallFailed, RemoteTraceback
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.settings import RunOptions
+from spritz.experiments.snapshot import Snapshot
 from spritz.experiments.store import Entry, Store
 
 __all__ = [
@@ -239,12 +241,20 @@ def submit(function: Callable[..., Result], *arguments: Any, **named: Any) -> Fu
     return _submit(function, arguments, named_arguments, options)
 
 
+def _frozen(directory: Path, project_settings: settings.Settings) -> Snapshot:
+    """A snapshot of the code; what it lacks is a warning."""
+    code = submission.freeze(directory, project_settings)
+    for line in code.unfrozen:
+        warnings.warn(f"not in the snapshot: {line}", stacklevel=4)
+    return code
+
+
 def _submit(
     function: Callable[..., Result], arguments: Sequence[Any], named: Mapping[str, Any], options: dict[str, Any]
 ) -> Future[Result]:
     directory = Path.cwd()
     project_settings = settings.read(directory)
-    code = submission.freeze(directory, project_settings) if options.pop("snapshot", True) else None
+    code = _frozen(directory, project_settings) if options.pop("snapshot", True) else None
     group = str(options.pop("group", ""))
     options.pop("parallel", None)
     content = calling.written(function, arguments, named, root=code.root if code else "")
@@ -291,7 +301,7 @@ def submit_array(
         return []
     directory = Path.cwd()
     project_settings = settings.read(directory)
-    code = submission.freeze(directory, project_settings) if options.pop("snapshot", True) else None
+    code = _frozen(directory, project_settings) if options.pop("snapshot", True) else None
     group, parallel = str(options.pop("group", "")), int(options.pop("parallel", 0))
     functions_of_tasks = list(functions) * len(calls) if len(functions) == 1 else list(functions)
     base = home()

@@ -20,6 +20,7 @@ from typing import Any
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.extras import pip_install
 
 CALL = "call.pkl"
 #: Bytes of a call that are searched for secrets; beyond that, it is data.
@@ -92,7 +93,7 @@ def _cloudpickle() -> Any:
     except ImportError as error:
         raise ExperimentError(
             f"Python functions as jobs need cloudpickle, which {sys.executable} does not have",
-            hint="pip install 'spritz[experiments]'",
+            hint=pip_install("experiments"),
         ) from error
     return cloudpickle
 

@@ -11,12 +11,13 @@ import fcntl
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -30,6 +31,10 @@ CONNECT_SECONDS = 10
 
 class Taken(Exception):
     """A row with this key exists already."""
+
+
+class Unwritable(ExperimentError):
+    """The database can be read at most: its file system is full, over quota or read-only."""
 
 
 class Transaction(Protocol):
@@ -100,7 +105,10 @@ class Sqlite:
             self._connection = None
 
     def __del__(self) -> None:
-        self.close()  # a store may live as long as its program; Python 3.13 warns of a connection that is left open
+        # A store may live as long as its program; Python 3.13 warns of a connection that is left open. The collector
+        # may run in another thread, which may not close it.
+        with suppress(sqlite3.ProgrammingError):
+            self.close()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -167,9 +175,7 @@ class Server:
             try:
                 self._engine = create_engine(self._url, connect_args=options)
             except ImportError as error:
-                raise ExperimentError(
-                    f"SPRITZ_RUN_STORE={shown}: {error}", hint="pip install 'spritz[postgresql]'"
-                ) from error
+                raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {error}", hint=pip_install("postgresql")) from error
             except ArgumentError as error:
                 raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {_line(error)}") from error
         return self._engine
@@ -212,7 +218,7 @@ def unusable(url: str, reason: str) -> ExperimentError:
             hint=_ELSEWHERE,
         )
     if "locking protocol" in reason or "disk I/O error" in reason:
-        return ExperimentError(
+        return Unwritable(
             f"the index of runs ({url}): {reason}",
             hint="a file system that is full, over its quota or without its server does so: see `df` and `quota`. "
             + _ELSEWHERE,
@@ -223,7 +229,9 @@ def unusable(url: str, reason: str) -> ExperimentError:
             hint="on a network file system locks may be left behind: see who holds it with `fuser`, or set SPRITZ_HOME",
         )
     if "full" in reason:
-        return ExperimentError(f"the file system of the index of runs ({url}) is full")
+        return Unwritable(
+            f"the file system of the index of runs ({url}) is full", hint="`spritz remove --before 30d` frees space"
+        )
     if "readonly" in reason or "unable to open" in reason:
-        return ExperimentError(f"the index of runs ({url}) cannot be written: {reason}")
+        return Unwritable(f"the index of runs ({url}) cannot be written: {reason}")
     return ExperimentError(f"the index of runs ({url}): {reason}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterable
 from pathlib import Path
 
 from spritz.experiments import logs, record, watch
+from spritz.experiments.errors import ExperimentError
 
 #: Pattern in a log -> explanation with a remedy. The first match wins, so causes precede their effects.
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -98,8 +100,25 @@ def first_cause(directory: Path) -> str:
             if match:
                 line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
                 where = f"rank {rank}: " if rank is not None else ""
-                return f"{meaning}\n  {where}{line[:300]}"
+                advice = _not_seen(directory, line)
+                return f"{advice or meaning}\n  {where}{line[:300]}"
     return ""
+
+
+def _not_seen(directory: Path, line: str) -> str:
+    """Advice about a missing file that the working tree has; "" for others."""
+    match = re.search(r"'([^']+)'", line)
+    if match is None or "o such file" not in line:
+        return ""
+    try:
+        code = record.read(directory).code
+    except ExperimentError:
+        return ""
+    checkout = os.path.join(directory, "code", code.get("directory", ""))
+    path = os.path.relpath(os.path.join(checkout, match[1]), checkout)
+    if not code or path.startswith("..") or not os.path.exists(os.path.join(code["root"], code["directory"], path)):
+        return ""
+    return f"{path} is in the working tree, but git ignores it: `spritz run --link {path} …` lets the run see it"
 
 
 def _tails(directory: Path, restart: int) -> Iterable[tuple[int | None, str]]:

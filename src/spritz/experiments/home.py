@@ -32,13 +32,13 @@ def home() -> Path:
         raise ExperimentError(
             f"cannot make {path}: {error.strerror}", hint="SPRITZ_HOME names another directory for runs"
         ) from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ExperimentError(f"{path} is not writable", hint="SPRITZ_HOME names another directory for runs")
     return path.absolute()
 
 
 def need_space(path: Path, more: int = 0) -> None:
-    """Raises ExperimentError unless the file system has room for `more` bytes and a margin."""
+    """Raises ExperimentError unless the directory can be written, and has room for `more` bytes and a margin."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ExperimentError(f"{path} is not writable", hint="SPRITZ_HOME names another directory for runs")
     free = shutil.disk_usage(path).free
     if free < FREE_BYTES_MIN + more:
         raise ExperimentError(

@@ -1,11 +1,11 @@
-"""The terminal as subcommands see it; the command line creates it."""
+"""The terminal as subcommands see it; the command line creates it. How durations and sizes are shown there."""
 
 from __future__ import annotations
 
 import functools
 from argparse import Namespace
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from spritz.experiments.errors import ExperimentError
 
@@ -22,6 +22,12 @@ class Terminal(Protocol):
 
     def error(self, text: str) -> None:
         """Print an error with the command's name before it."""
+
+
+def tell_unfrozen(code: Mapping[str, Any], terminal: Terminal) -> None:
+    """Say what the run may import that may change before it starts (`code` of its record)."""
+    for line in code.get("unfrozen", ()):
+        terminal.err(f"spritz: not in the snapshot: {line}\n")
 
 
 Run = Callable[[Namespace, Terminal], int]
@@ -43,3 +49,18 @@ def reporting(run: Run) -> Run:
             return 130
 
     return wrapped
+
+
+def clock(duration: float) -> str:
+    """A duration as hours, minutes and seconds."""
+    whole = max(0, int(duration))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def size(count: float) -> str:
+    """A number of bytes with three digits and a unit of 1,024 (B, K, M, G, T)."""
+    for unit in ("B", "K", "M", "G"):
+        if count < 1000:
+            return f"{count:.3g}{unit}"
+        count /= 1024
+    return f"{count:.3g}T"

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from spritz.experiments import failures, record, secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.extras import pip_install
 
 VARIABLE = "SPRITZ_NOTIFY"
-_EXTRA = "Apprise is missing: pip install 'spritz[experiments]'"
 _NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 
 
@@ -49,7 +49,7 @@ def send(urls: Sequence[str], title: str, text: str) -> list[str]:
     try:
         import apprise
     except ImportError:
-        return [f"not sent: {_EXTRA}"]
+        return [f"not sent: Apprise is missing: {pip_install('experiments')}"]
     import logging  # not above: all code that submits runs imports this module
 
     class Heard(logging.Handler):

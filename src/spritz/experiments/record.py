@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments import interpreters
 from spritz.experiments.errors import ExperimentError
 
 #: Version of run.json; a newer version is refused.
@@ -83,8 +84,11 @@ def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
     os.replace(scratch, path)
 
 
-def read(directory: Path) -> Run:
-    """The record. Raises ExperimentError if it is damaged, or of a later release."""
+def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Run:
+    """The record. `shared`: contents of shared files, for a caller who reads many records.
+
+    Raises ExperimentError if it is damaged, or of a later release.
+    """
     path = directory / "run.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -96,11 +100,20 @@ def read(directory: Path) -> Run:
         raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release, or upgrade")
     known = Run.__dataclass_fields__
     if data.get("shared"):
+        kept = {} if shared is None else shared
         try:
-            data = {**json.loads(Path(data["shared"]).read_text(encoding="utf-8")), **data}
+            if data["shared"] not in kept:
+                kept[data["shared"]] = json.loads(Path(data["shared"]).read_text(encoding="utf-8"))
+            data = {**kept[data["shared"]], **data}
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{data['shared']}: {error}") from error
     return Run(**{key: value for key, value in data.items() if key in known})
+
+
+def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
+    """The run's surroundings, with the interpreter that ran in place of the one that was expected at submission."""
+    ran = interpreters.of_run(home, directory)
+    return {**run.surroundings, "python": ran} if ran else run.surroundings
 
 
 def append(directory: Path, event: str, at: float, **values: Any) -> None:

@@ -8,34 +8,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import containers, secrets, tracking
-
-#: prints the packages of another interpreter without starting pip: 60 ms for 300 packages
-_LIST = """
-import importlib.metadata as m, json, sys
-found = sorted({f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata['Name']}, key=str.lower)
-print(json.dumps({"python": sys.version.split()[0], "executable": sys.executable, "packages": found}))
-"""
+from spritz.experiments import containers, interpreters, secrets, tracking
 
 
-def collect(home: Path, directory: Path, environment: Mapping[str, str], *, image: str = "") -> dict[str, Any]:
+def collect(
+    home: Path, directory: Path, environment: Mapping[str, str], command: Sequence[str] = (), *, image: str = ""
+) -> dict[str, Any]:
     """The surroundings, secrets masked. What cannot be found out is left out.
 
-    `image`: the command runs in it, so that the interpreter here is not the command's.
+    `command`: its interpreter is examined. `image`: the command runs in it, so that the interpreter here is not the
+    command's.
     """
+    python = None if image else interpreters.of_command(command, directory, environment)
     host = os.uname()  # the module `platform` starts a process
     collected: dict[str, Any] = {
         "host": host.nodename,
         "system": f"{host.sysname}-{host.release}-{host.machine}",
-        **({} if image else {"python": _python(home, environment)}),
+        **({} if image else {"python": interpreters.examine(home, python, environment) if python else {}}),
         "variables": secrets.masked_environment(_given(environment)),
     }
     if "CONDA_PREFIX" in environment and not image:
@@ -74,31 +69,6 @@ def _given(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The interpreter that `python` is in the environment, and its packages; kept until its directory changes."""
-    path = shutil.which("python", path=environment.get("PATH")) or shutil.which("python3", path=environment.get("PATH"))
-    if path is None:
-        return {}
-    prefix = Path(path).parent.parent
-    stamps = [str(path)]
-    for place in (prefix, *prefix.glob("lib/python3*/site-packages")):
-        with suppress(OSError):
-            stamps.append(f"{place}:{place.stat().st_mtime_ns}")
-    key = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:20]
-    kept = home / "environments" / f"{key}.json"
-    with suppress(OSError, ValueError):
-        known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        return known
-    done = subprocess.run([path, "-c", _LIST], capture_output=True, text=True, env=dict(environment))
-    try:
-        interpreter: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        return {"executable": path}
-    interpreter["id"] = key
-    _keep(kept, interpreter)
-    return interpreter
-
-
 def _explicit(home: Path, prefix: Path) -> list[str]:
     """The output of `conda list --explicit --md5`, which `conda create --file` reads; kept until an installation."""
     records = prefix / "conda-meta"
@@ -116,17 +86,8 @@ def _explicit(home: Path, prefix: Path) -> list[str]:
             package = json.loads(path.read_text(encoding="utf-8"))
             if url := package.get("url"):
                 urls.append(secrets.masked_text(f"{url}#{package['md5']}" if package.get("md5") else str(url)))
-    _keep(kept, urls)
+    interpreters.keep(kept, urls)
     return urls
-
-
-def _keep(path: Path, value: Any) -> None:
-    """Cache a value for the next run; a full disk only costs time."""
-    with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(value), encoding="utf-8")
-        os.replace(scratch, path)
 
 
 def our_python() -> str:

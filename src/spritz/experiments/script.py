@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments import containers, resuming, snapshot
+from spritz.experiments import containers, resuming, snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
@@ -106,8 +106,13 @@ class Job:
     mark: str
     #: variables whose values are masked in the logs
     secret_names: Sequence[str] = ()
-    #: for the command's PYTHONPATH
+    #: for the command's PYTHONPATH: our module for programs, and what makes imports come from the snapshot
     modules: Path | None = None
+    imports: Path | None = None
+    #: links into the working tree, as lines for the shell (`linked`); `{code}` is the quoted place of the checkout
+    links: str = ""
+    #: of the run's code beyond the project
+    sources: Sequence[snapshot.Source] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
     handles_signal: bool = False
     #: the trials of a sweep: the script serves all tasks of an array
@@ -214,6 +219,11 @@ def _preparation(job: Job) -> str:
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
         snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
+        job.links.replace("{code}", code),
+        *(
+            snapshot.checkout_lines(job.repository, source.tree, f"{_shared_directory(job)}/sources/{source.name}")
+            for source in job.sources
+        ),
         f"cd {place} || finish 66\n",
         _IDENTITIES.format(mark=job.mark),
         *(f"export {name}={shlex.quote(value)}\n" for name, value in job.options.env.items()),
@@ -222,9 +232,13 @@ def _preparation(job: Job) -> str:
 
 def _setup(job: Job) -> str:
     """Lines of the user, then what must follow them."""
+    shared = f"{_shared_directory(job)}/{sources.FILE}"
     return "".join((
         *(f"{line}\n" for line in job.options.setup),
         f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else "",
+        f"export PYTHONPATH={shlex.quote(str(job.imports))}:$PYTHONPATH SPRITZ_RUN_SOURCES={shared}\n"
+        if job.imports
+        else "",
         f'eval "$({_inside(job)} track)"\n' if job.tracked else "",
     ))  # fmt: skip
 
@@ -321,6 +335,8 @@ def _life(trials: Trials | None) -> str:
 array=$SLURM_ARRAY_JOB_ID
 ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
 [ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
+# Nothing runs over a result.
+tail -n 1 "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
 restart=$(grep -c '"event": "started"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null)
 restart=${restart:-0}"""
 
@@ -460,13 +476,15 @@ def _accelerate_defaults(several: bool) -> list[str]:
 
 def _mounted(job: Job) -> list[str]:
     """The mounts of the command's container, quoted for the shell."""
-    mounts = ['"$SPRITZ_RUN_DIR"']
+    mounts = ['"$SPRITZ_RUN_DIR"', _shared_directory(job)]
     if not job.tree:
         mounts.append(shlex.quote(job.work_directory))
     if job.options.checkpoint_dir:
         mounts.append('"$SPRITZ_CHECKPOINT_DIR"')
     if job.modules:
         mounts.append(shlex.quote(str(job.modules)))
+    if job.imports:
+        mounts.append(shlex.quote(str(job.imports)))
     return mounts
 
 

@@ -9,6 +9,7 @@ run:                      # options of `spritz run`, with underscores
   setup: [module load cuda]
   env: {OMP_NUM_THREADS: 8}
   slurm: ["--mem-per-gpu=64G"]
+  link: [data]            # paths that git ignores, and that the run sees in its checkout
   resumable: true
   max_time: 7d
 snapshot:
@@ -69,6 +70,8 @@ class RunOptions:
     tags: tuple[str, ...] = ()
     #: names of data versions that the run reads, as given by the user
     data: tuple[str, ...] = ()
+    #: paths that git ignores and that the run sees all the same (`linked`)
+    link: tuple[str, ...] = ()
     #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
     track: str = ""
     experiment: str = ""
@@ -103,7 +106,7 @@ SLURM_OPTIONS = {
 }
 _NAMES = tuple(item.name for item in fields(RunOptions))
 TRACK_MODES = ("auto", "mlflow", "off")
-_LISTS = frozenset({"slurm", "setup", "tags", "data"})
+_LISTS = frozenset({"slurm", "setup", "tags", "data", "link"})
 _FLAGS = frozenset({"resumable"})
 
 

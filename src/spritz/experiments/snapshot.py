@@ -26,7 +26,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from spritz.experiments import imports
 from spritz.experiments.errors import ExperimentError
 
 IGNORE_FILE = ".spritzignore"
@@ -45,6 +47,8 @@ _PLAIN = (
 )
 #: A snapshot that is taken again later than this gets a new commit, so that its age says when it was last taken
 _FRESH_SECONDS = 600.0
+#: Suffixes of what Python imports.
+_MODULES = (".py", ".so")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -68,6 +72,30 @@ class Snapshot:
     unpushed: bool = False
     #: paths of submodules -> their commits
     submodules: Mapping[str, str] = field(default_factory=dict)
+    #: other working trees from which the run imports
+    sources: tuple[Source, ...] = ()
+    #: what the run may import that no snapshot has, each with the reason
+    unfrozen: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> Snapshot:
+        """The snapshot of a record (`dataclasses.asdict`)."""
+        known = {name: value for name, value in mapping.items() if name in cls.__dataclass_fields__}
+        known["sources"] = tuple(Source(**source) for source in mapping.get("sources", ()))
+        known["unfrozen"] = tuple(mapping.get("unfrozen", ()))
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A working tree beside the project that an editable installation, a .pth file or PYTHONPATH brings in."""
+
+    root: str
+    tree: str
+    #: a directory of its own for its checkout
+    name: str
+    commit: str = ""
+    dirty: bool = False
 
 
 def take(
@@ -77,8 +105,10 @@ def take(
     file_bytes_max: int = FILE_BYTES_MAX,
     tree_bytes_max: int = TREE_BYTES_MAX,
     files_max: int = FILES_MAX,
+    modules: Sequence[str] = (),
 ) -> Snapshot:
-    """Store the tree around `directory` in the repository `store`.
+    """Store the tree around `directory` in the repository `store`. `modules`: directories from which Python imports,
+    whose modules belong to it even where git ignores them (compiled and generated ones).
 
     Raises ExperimentError if git is missing or fails, and, naming them, for files that are too large.
     """
@@ -87,10 +117,10 @@ def take(
     directory = Path(os.path.realpath(directory))
     _make_store(store)
     with _locked(store, fcntl.LOCK_SH):
-        return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max))
+        return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max), modules)
 
 
-def _take(directory: Path, store: Path, limits: _Limits) -> Snapshot:
+def _take(directory: Path, store: Path, limits: _Limits, modules: Sequence[str]) -> Snapshot:
     repository = _repository_of(directory)
     root = repository.root if repository is not None else None
     if root is None and directory in (Path("/"), Path(os.path.realpath(Path.home()))):
@@ -98,7 +128,7 @@ def _take(directory: Path, store: Path, limits: _Limits) -> Snapshot:
             f"{directory} is no project: a snapshot would hold all of it",
             hint="run in the project's directory, or with --no-snapshot",
         )
-    tree, submodules = _tree_of(root if root is not None else directory, store, limits, repository)
+    tree, submodules = _tree_of(root if root is not None else directory, store, limits, repository, modules)
     if root is None or repository is None:
         _keep(store, tree, ())
         return Snapshot(tree, str(directory), ".")
@@ -133,10 +163,14 @@ def remove_all_but(trees: Container[str], store: Path, before: float) -> None:
             return
         lines = _git(store, *at, "for-each-ref", "--format=%(refname:lstrip=2) %(committerdate:unix)", "refs/snapshots")
         known = [line.split() for line in lines.splitlines()]
-        gone = [tree for tree, taken_at in known if tree not in trees and float(taken_at) < before]
+        gone = {tree for tree, taken_at in known if tree not in trees and float(taken_at) < before}
         if not gone:
             return
-        _Git(store, {}, at)("update-ref", "--stdin", given="".join(f"delete refs/snapshots/{tree}\n" for tree in gone))
+        # A source's commit stays as long as the snapshots that it belongs to.
+        others = _git(store, *at, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/sources").split()
+        deleted = [f"delete refs/snapshots/{tree}\n" for tree in sorted(gone)]
+        deleted += [f"delete refs/sources/{name}\n" for name in others if name.partition("/")[0] in gone]
+        _Git(store, {}, at)("update-ref", "--stdin", given="".join(deleted))
         # They name objects that are about to go; the next snapshot of their directories reads all files once.
         shutil.rmtree(store / "indexes", ignore_errors=True)
         _git(store, *at, "repack", "-a", "-d", "-q", "--window=0")
@@ -153,6 +187,47 @@ def _locked(store: Path, how: int) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+def keep_with(store: Path, tree: str, source: str) -> None:
+    """Keep the tree of a source as long as the snapshot of the project that it belongs to."""
+    commit = _git(store, "--git-dir", str(store), "rev-parse", f"refs/snapshots/{source}").strip()
+    _git(store, "--git-dir", str(store), "update-ref", f"refs/sources/{tree}/{source}", commit)
+
+
+def missing(store: Path, tree: str, paths: Sequence[str]) -> list[str]:
+    """Those of the paths that the tree does not have. Raises ExperimentError."""
+    if not paths:
+        return []
+    present = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", "--name-only", tree, "--", *paths))
+    return [path for path in paths if path not in present and path != "."]
+
+
+def files(store: Path, tree: str, paths: Sequence[str]) -> set[str]:
+    """Those of the paths that are files of the tree. Raises ExperimentError."""
+    if not paths:
+        return set()
+    entries = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", tree, "--", *paths))
+    return {name for meta, _, name in (entry.partition("\t") for entry in entries) if " blob " in meta}
+
+
+def ignored(root: Path, paths: Sequence[str]) -> list[str]:
+    """What a snapshot leaves out of the paths below `root`, a directory as one path where all of it is left out.
+
+    Raises ExperimentError.
+    """
+    with tempfile.TemporaryDirectory(prefix="index-") as scratch:
+        environment = {}
+        base: tuple[str, ...] = ()
+        if _repository_of(root) is None:
+            _git(Path(scratch), "init", "-q", "--bare", scratch)
+            base = ("--git-dir", scratch, "--work-tree", str(root))
+            environment["GIT_INDEX_FILE"] = str(Path(scratch) / "index")
+        git = _Git(root, environment, base)
+        if (exclude := git.exclude_file(Path(scratch), Path(scratch))) is not None:
+            git.base = (*git.base, "-c", f"core.excludesFile={exclude}")
+        found = _names(git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory", "--", *paths))
+    return [name.rstrip("/") for name in found]
 
 
 def names(store: Path, tree: str) -> list[str]:
@@ -295,7 +370,9 @@ def _head_of(root: Path) -> tuple[str, str, str]:
     return lines[0], lines[1], branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
 
 
-def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository | None) -> tuple[str, dict[str, str]]:
+def _tree_of(
+    root: Path, store: Path, limits: _Limits, repository: _Repository | None, modules: Sequence[str] = ()
+) -> tuple[str, dict[str, str]]:
     """The tree of the files below `root`, and its submodules with their commits."""
     with tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         index = Path(scratch) / "index"
@@ -332,6 +409,7 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
         if new or changed:  # git would check all files again, even if 50,000 are unchanged
             git("add", "-A", "--ignore-errors", ".")
+        _add_modules(git, root, limits, modules)
         submodules = _add_submodules(git, root, store, limits) if repository is not None else {}
         if repository is not None:
             _add_lfs(git, root, limits)
@@ -341,6 +419,29 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
             shutil.copy2(index, f"{kept}.{os.getpid()}")
             os.replace(f"{kept}.{os.getpid()}", kept)
         return tree, submodules
+
+
+def _add_modules(git: _Git, root: Path, limits: _Limits, directories: Sequence[str]) -> None:
+    """Add what Python imports although git ignores it: compiled and generated modules of packages, and all modules in
+    the directories.
+    """
+    below = [os.path.relpath(path, root) for path in directories if imports.is_below(path, str(root))]
+    found = _names(git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory"))
+    names = []
+    for name in found:
+        folder = os.path.dirname(name)
+        if name.endswith("/") and (root / name / "__init__.py").exists():  # a package that is ignored as a whole
+            inside = (path for path in (root / name).rglob("*") if path.suffix in _MODULES and path.is_file())
+            names += [os.path.relpath(path, root) for path in inside]
+        elif name.endswith(_MODULES) and ((root / folder / "__init__.py").exists() or _is_in(folder, below)):
+            names.append(name)
+    if names:
+        limits.need(root, names)
+        git("update-index", "-z", "--add", "--stdin", given="".join(f"{name}\0" for name in names))
+
+
+def _is_in(folder: str, directories: Iterable[str]) -> bool:
+    return any(directory == "." or imports.is_below(folder, directory) for directory in directories)
 
 
 def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -59,7 +59,7 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
             changes[entry.name, entry.owner] = values
         if measured != entry.metrics:
             changes.setdefault((entry.name, entry.owner), {})["metrics"] = json.dumps(measured)
-    store.change_all(changes)
+    store.note(changes)
 
 
 def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
@@ -81,7 +81,7 @@ def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
             adopted_entries.append(replace(entry, job_id=job_id, state="PENDING"))
         elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
             changes[entry.name, entry.owner] = {"state": "LOST", "ended_at": time.time()}
-    store.change_all(changes)
+    store.note(changes)
     return adopted_entries
 
 
@@ -98,33 +98,37 @@ def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
     """Columns of the index for the current state."""
     events = record.events(Path(entry.directory))
-    starts = [event for event in events if event["event"] == "started"]
-    ends = [event for event in events if event["event"] == "ended"]
-    values: dict[str, Any] = {}
-    if starts:
-        values["started_at"] = starts[0]["at"]
+    values = from_events(events)
+    written = "state" in values  # its end, by its own job
     known = past or queued
-    latest = starts[-1]["restart"] if starts else 0
-    ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
     if queued is not None and queued.state not in slurm.FINAL:
-        values["state"] = "PAUSED" if _is_paused(events, queued) else queued.state
-        if ended and queued.state == "RUNNING":
+        begun = {key: value for key, value in values.items() if key == "started_at"}
+        if written and queued.state == "RUNNING":
             # The command has ended; its job's script is about to. Only Slurm knows the final state, such as TIMEOUT.
-            values["state"], values["exit_code"] = "COMPLETING", ended["status"]
+            return {**begun, "state": "COMPLETING", "exit_code": values["exit_code"]}
+        return {**begun, "state": "PAUSED" if _is_paused(events, queued) else queued.state}
+    if values.get("state") == "PRUNED":
         return values
-    pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in events)
-    if pruned and ended is not None:
-        values["state"], values["exit_code"], values["ended_at"] = "PRUNED", ended["status"], ended["at"]
-    elif known is not None:
+    if known is not None:
         values["state"] = known.state
-        values["exit_code"] = ended["status"] if ended else _code(known)
-        values["ended_at"] = ended["at"] if ended else seconds(known.ended_at) or time.time()
-    elif ended is not None:
-        values["state"] = "COMPLETED" if ended["status"] == 0 else "FAILED"
-        values["exit_code"], values["ended_at"] = ended["status"], ended["at"]
-    elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
+        if not written:
+            values["exit_code"], values["ended_at"] = _code(known), seconds(known.ended_at) or time.time()
+    elif not written and time.time() - entry.created_at > _FORGOTTEN_SECONDS:
         values["state"] = "LOST"
         values["ended_at"] = time.time()
+    return values
+
+
+def from_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Columns of the index for a run of which only its events are known; no state unless they tell its end."""
+    starts = [event for event in events if event["event"] == "started"]
+    latest = starts[-1]["restart"] if starts else 0
+    values: dict[str, Any] = {"started_at": starts[0]["at"]} if starts else {}
+    ended = next((e for e in reversed(events) if e["event"] == "ended" and e["restart"] >= latest), None)
+    if ended is not None:
+        pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in events)
+        values["state"] = "PRUNED" if pruned else "FAILED" if ended["status"] else "COMPLETED"
+        values["exit_code"], values["ended_at"] = ended["status"], ended["at"]
     return values
 
 

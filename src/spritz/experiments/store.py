@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spritz.experiments import record, secrets
-from spritz.experiments.database import Taken, Transaction, connect
+from spritz.experiments import secrets
+from spritz.experiments.database import Taken, Transaction, Unwritable, connect
 from spritz.experiments.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class Store:
         self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
         self._database = connect(self._url)
         self._checked = False
+        #: columns that could not be written: (name, owner) -> columns
+        self._unwritten: dict[tuple[str, str], dict[str, Any]] = {}
 
     def close(self) -> None:
         self._database.close()
@@ -192,23 +194,16 @@ class Store:
             )
             return _largest(base, (name for (name,) in rows))
 
-    def add_missing(self, runs: Iterable[Path], owner: str) -> int:
-        """Add rows for runs in these directories that the lost index had; returns their number."""
-        known = {entry.name for entry in self.find(Query(owner=owner))}
-        added = 0
-        for directory in runs:
-            if directory.name in known:
-                continue
-            try:
-                run = record.read(directory)
-            except ExperimentError:
-                continue  # not a run, or its submission was interrupted
-            if run.user == owner:
-                with self._begin() as connection:
-                    self._insert(connection, run.name, owner, run.created_at, str(directory), run.command_line)
-                    self._set(connection, run.name, owner, _known(run))
-                added += 1
-        return added
+    def restore(self, rows: Sequence[tuple[Run, Path, Mapping[str, Any]]]) -> None:
+        """Add rows for runs (run, directory, columns) that the index has lost, in one transaction."""
+        with self._begin() as connection:
+            for run, directory, values in rows:
+                _execute(
+                    connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = '' AND state = 'CREATED'",
+                    o=run.user, n=run.name,
+                )  # fmt: skip
+                self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
+                self._set(connection, run.name, run.user, {**_known(run), **values})
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
         """Add rows for runs (run, directory) whose names the caller has chosen; all or none.
@@ -249,6 +244,16 @@ class Store:
             for (name, owner), values in changes.items():
                 self._set(connection, name, owner, values)
 
+    def note(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Set columns that were found out by looking. Where the index cannot be written, as on a full file system, this
+        object alone has them: who only reads needs no room.
+        """
+        try:
+            self.change_all(changes)
+        except Unwritable:
+            for key, values in changes.items():
+                self._unwritten.setdefault(key, {}).update(values)
+
     def _set(self, connection: Transaction, name: str, owner: str, values: Mapping[str, Any]) -> None:
         assignments = ", ".join(f"{key} = :{key}" for key in values)
         _execute(connection, f"UPDATE runs SET {assignments} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
@@ -277,7 +282,7 @@ class Store:
         if query.limit and (in_sql or not query.metrics):
             text += f" LIMIT {query.limit:d}"
         with self._begin() as connection:
-            entries = [_entry(row) for row in _execute(connection, text, **values)]
+            entries = [self._entry(row) for row in _execute(connection, text, **values)]
         if query.metrics and not in_sql:
             entries = [entry for entry in entries if _meets(entry, query.metrics)]
         return entries[: query.limit] if query.limit else entries
@@ -344,7 +349,7 @@ class Store:
                     o=owner, n=name, like=f"{name}-%",
                 )
             )  # fmt: skip
-        entries = [_entry(row) for row in rows]
+        entries = [self._entry(row) for row in rows]
         for entry in entries:
             if name in (entry.name, entry.job_id):
                 return entry
@@ -371,6 +376,16 @@ class Store:
     def open_runs(self, owner: str) -> list[Entry]:
         """Runs whose last known state is not final."""
         return self.find(Query(owner=owner, states=OPEN))
+
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        values = dict(zip(_COLUMNS, row, strict=True))
+        values.update(self._unwritten.get((values["name"], values["owner"]), {}))
+        values["tags"] = tuple(json.loads(values["tags"] or "[]"))
+        values["metrics"] = json.loads(values["metrics"] or "{}")
+        values["changed"] = bool(values["changed"])
+        for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
+            values[key] = values[key] or ""
+        return Entry(**values)
 
     @contextmanager
     def _begin(self) -> Iterator[Transaction]:
@@ -477,13 +492,3 @@ def _meets(entry: Entry, wanted: Iterable[tuple[str, str, float]]) -> bool:
         }[operator]:  # fmt: skip
             return False
     return True
-
-
-def _entry(row: Sequence[Any]) -> Entry:
-    values = dict(zip(_COLUMNS, row, strict=True))
-    values["tags"] = tuple(json.loads(values["tags"] or "[]"))
-    values["metrics"] = json.loads(values["metrics"] or "{}")
-    values["changed"] = bool(values["changed"])
-    for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
-        values[key] = values[key] or ""
-    return Entry(**values)

@@ -18,6 +18,8 @@ from typing import Any
 
 from spritz.experiments import (
     containers,
+    interpreters,
+    linked,
     notify,
     record,
     resuming,
@@ -26,6 +28,7 @@ from spritz.experiments import (
     secrets,
     slurm,
     snapshot,
+    sources,
     tracking,
 )
 from spritz.experiments.errors import ExperimentError
@@ -102,6 +105,8 @@ class PreparedRequest:
     environment: dict[str, str]
     #: variables that the script may show
     visible: Mapping[str, str]
+    #: paths of the working tree that the checkout links to
+    links: Sequence[str]
 
     @property
     def _repository(self) -> Path:
@@ -109,7 +114,8 @@ class PreparedRequest:
 
     def write_files(self, directory: Path, more: Mapping[str, str | bytes] = MappingProxyType({})) -> None:
         """Write what the script reads into its directory."""
-        for name, content in (guarding(self.request.settings) | dict(more)).items():
+        source_files: dict[str, str | bytes] = {sources.FILE: sources.pairs(self.code, directory)}
+        for name, content in (source_files | guarding(self.request.settings) | dict(more)).items():
             (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
         if resuming.is_resumable(self.request.options):
             (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
@@ -131,7 +137,7 @@ class PreparedRequest:
                 name=run.name,
                 directory=directory,
                 options=replace(options, env=dict(self.visible)),
-                command=command,
+                command=sources.words(command, code, self._repository),
                 hidden=self.hidden,
                 tree="" if code is None else code.tree,
                 repository=self._repository,
@@ -143,6 +149,9 @@ class PreparedRequest:
                 mark=hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest(),
                 secret_names=secrets.names(self.environment),
                 modules=resuming.install_module(self.base),
+                imports=sources.install(self.base),
+                links="" if code is None else linked.lines(code, self.links, "{code}"),
+                sources=() if code is None else code.sources,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
             )
@@ -160,8 +169,14 @@ def prepare(
     base = home()
     need_space(base, bytes_needed)
     code = request.code
+    store = base / "snapshots.git"
     if code is None and request.take_snapshot:
-        code = take_snapshot(request, base / "snapshots.git")
+        code = take_snapshot(request, store)
+    links = [] if code is None else linked.paths(code, store, request.options.link)
+    if code is not None:
+        unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
+                  linked.overlooked(code, store, request.command, links)]  # fmt: skip
+        code = replace(code, unfrozen=(*code.unfrozen, *unseen))
     need_program(request)
     need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
@@ -179,6 +194,7 @@ def prepare(
         hidden=hidden,
         environment=environment,
         visible=visible,
+        links=links,
     )
 
 
@@ -295,7 +311,7 @@ def in_container(request: Request) -> Request:
 def collected(base: Path, request: Request) -> dict[str, Any]:
     """The environment part of a run's record."""
     image = request.options.container_image
-    return run_environment.collect(base, request.directory, request.environment, image=image)
+    return run_environment.collect(base, request.directory, request.environment, request.command, image=image)
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
@@ -321,10 +337,11 @@ def _sbatch(path: Path, environment: Mapping[str, str]) -> str:
 
 
 def freeze(directory: Path, settings: Settings) -> snapshot.Snapshot:
-    """A snapshot of the code around `directory`, for several runs."""
+    """A snapshot of the code around `directory`, for several runs by the present interpreter."""
     base = home()
     need_space(base)
-    request = Request(command=(), directory=directory, options=RunOptions(), settings=settings, environment={})
+    command = (run_environment.our_python(),)
+    request = Request(command=command, directory=directory, options=RunOptions(), settings=settings)
     return take_snapshot(request, base / "snapshots.git")
 
 
@@ -400,15 +417,34 @@ def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:
 
 
 def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
-    """A snapshot of the code in the request's directory. Raises ExperimentError."""
+    """A snapshot of the code in the request's directory, and of what else it imports. Raises ExperimentError."""
     settings = request.settings
-    return snapshot.take(
-        request.directory,
-        repository,
-        file_bytes_max=settings.file_bytes_max or snapshot.FILE_BYTES_MAX,
-        tree_bytes_max=settings.tree_bytes_max or snapshot.TREE_BYTES_MAX,
-        files_max=settings.files_max or snapshot.FILES_MAX,
-    )
+
+    def take(directory: Path, modules: Sequence[str]) -> snapshot.Snapshot:
+        return snapshot.take(
+            directory,
+            repository,
+            file_bytes_max=settings.file_bytes_max or snapshot.FILE_BYTES_MAX,
+            tree_bytes_max=settings.tree_bytes_max or snapshot.TREE_BYTES_MAX,
+            files_max=settings.files_max or snapshot.FILES_MAX,
+            modules=modules,
+        )
+
+    code = sources.freeze(request.directory, repository, _places(request, repository.parent), take)
+    if interpreters.ignores_variables(request.command):
+        line = "what the command imports by an editable installation: its -I, -E or -S keeps it from the snapshot"
+        code = replace(code, unfrozen=(*code.unfrozen, line))
+    return code
+
+
+def _places(request: Request, base: Path) -> list[str]:
+    """Where the command's imports lead outside the installation; an image brings its own interpreter."""
+    if request.options.container_image:
+        return []
+    environment = {**request.environment, **request.options.env}
+    python = interpreters.of_command(request.command, request.directory, environment)
+    facts = interpreters.examine(base, python, environment) if python else {}
+    return interpreters.places(facts, environment, base)
 
 
 def need_program(request: Request) -> None:
@@ -455,4 +491,4 @@ def need_framework(request: Request) -> None:
 
 def snapshot_of(run: Run) -> snapshot.Snapshot | None:
     """The code that the run used; None if it ran in place."""
-    return snapshot.Snapshot(**run.code) if run.code else None
+    return snapshot.Snapshot.of(run.code) if run.code else None

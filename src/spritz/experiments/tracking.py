@@ -24,6 +24,7 @@ from typing import Any
 
 from spritz.experiments import inside, slurm
 from spritz.experiments.errors import ExperimentError
+from spritz.extras import pip_install
 from spritz.process_identity import Process, send, status_of
 
 #: MLflow creates its tables at the first start, which takes seconds on a slow disk.
@@ -126,7 +127,7 @@ def start(home: Path, address: str | None) -> Server:
 
 def _start(home: Path, address: str | None) -> subprocess.Popen[bytes]:
     if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("uvicorn") is None:
-        raise ExperimentError("MLflow is not installed here", hint="pip install 'spritz[experiments]'")
+        raise ExperimentError("MLflow is not installed here", hint=pip_install("experiments"))
     folder = home / "mlflow"
     folder.mkdir(exist_ok=True, mode=0o700)
     environment = {

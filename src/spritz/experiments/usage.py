@@ -16,6 +16,7 @@ from typing import Any
 from spritz.experiments import logs, record, secrets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.metrics import Point
+from spritz.extras import pip_install
 
 _FILE = re.compile(r"(\d+)-(\d+)\.jsonl\Z")
 _BARS = "▁▂▃▄▅▆▇█"
@@ -220,7 +221,7 @@ def html(name: str, collected: Usage) -> str:
         from plotly.graph_objects import Scatter
         from plotly.subplots import make_subplots
     except ImportError as error:
-        raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'") from error
+        raise ExperimentError("--html needs Plotly", hint=pip_install("experiments")) from error
 
     kinds = list(dict.fromkeys(item.what for item in collected.series))
     kinds.sort(key=lambda kind: kind != "metric")

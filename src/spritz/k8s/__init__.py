@@ -1,6 +1,6 @@
 """Kubernetes: the operator and its parts. Needs the extra `kubernetes` (lightkube).
 
-`http`       connections, kept, to the API server and slurmrestd
+`credentials`  certificates and tokens of a kubeconfig
 `api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
 `watching`   the reflector: a cache of one resource that equals the server's, and every change of it, deletions included
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
@@ -33,5 +33,5 @@
 `clusters`         watches our resources, and carries out SpritzClusters
 `node_set_pods`    carries out NodeSets; `logins` LoginSets and Tokens
 
-Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
+Imports no package of Spritz but `notation` and `http`: it uses what a site's own programs could use.
 """

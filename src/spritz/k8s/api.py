@@ -1,8 +1,8 @@
 """Requests to a Kubernetes API server.
 
-lightkube brings configuration, authentication and typed resources, `http` the transport. This adds what an operator
-needs of every request: writes go out as server-side apply under one field manager, requests that can be repeated are
-repeated a bounded number of times, and errors are one type with the server's reason.
+lightkube brings configuration and typed resources, `credentials` authentication, `spritz.http` the transport. This adds
+what an operator needs of every request: writes go out as server-side apply under one field manager, requests that can
+be repeated are repeated a bounded number of times, and errors are one type with the server's reason.
 
 A request is repeated after 429 (when the server's Retry-After has passed), 500, 502, 503 and 504, and after a
 connection that failed. After such a failure it is unknown whether the server has acted, so `create` is repeated only
@@ -20,15 +20,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-import httpx2
 import msgspec
 from lightkube import KubeConfig
-from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import PROXY_CONF, SingleConfig
 from lightkube.config.models import User
 from lightkube.core import resource as lightkube_resource
 
-from spritz.k8s.http import Answer, Http, NoAnswer, Stream
+from spritz.http.transport import Answer, Http, NoAnswer, Stream
+from spritz.k8s.credentials import Login, tls_of
 
 Resource = lightkube_resource.Resource
 R = TypeVar("R", bound=Resource)
@@ -161,15 +160,13 @@ class Api:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         user = config.user or User()
-        tls = verify_cluster(config.cluster, user, config.abs_file)
+        tls = tls_of(config.cluster, user, config.abs_file)
         #: the namespace that the configuration names
         self.namespace = config.namespace
         self.http = Http(config.cluster.server, tls=tls, timeout=timeout)
         self.field_manager = field_manager
         self.guard = guard
-        self._auth = user_auth(user)
-        #: the header Authorization; None: not asked for yet
-        self._authorization: str | None = None
+        self._login = Login(user)
         self._retries = retries or Retries()
         self._chance = chance
         self._sleep = sleep
@@ -482,14 +479,14 @@ class Api:
         refused = False
         while True:
             self.sent[method] = self.sent.get(method, 0) + 1
-            login = await self._login(refused)
+            login = await self._authorization(refused)
             try:
                 answer = await self.http.send(
                     method, path, parameters=given, body=body, headers={**login, **(headers or {})}
                 )
             except NoAnswer as error:
                 raise unanswered(error) from error
-            if answer.status != 401 or refused or self._auth is None:
+            if answer.status != 401 or refused or not self._login.is_renewable:
                 return answer
             refused = True
 
@@ -502,32 +499,20 @@ class Api:
         self.sent["GET"] = self.sent.get("GET", 0) + 1
         try:
             async with self.http.stream(
-                path, parameters=given, headers=await self._login(), silence=silence
+                path, parameters=given, headers=await self._authorization(), silence=silence
             ) as response:
                 if response.status >= 400:
                     if response.status == 401:
-                        await self._login(refused=True)
+                        await self._authorization(refused=True)
                     raise failure_of(response.status, await response.read(), response.headers)
                 yield response
         except NoAnswer as error:
             raise unanswered(error) from error
 
-    async def _login(self, refused: bool = False) -> dict[str, str]:
-        """The Authorization header; `refused`: the one that the server has just refused. Raises ConfigError."""
-        if self._auth is None:
-            return {}
-        if self._authorization is None or refused:
-            flow = self._auth.async_auth_flow(httpx2.Request("GET", self.http.base))
-            try:
-                request = await anext(flow)
-                if refused:
-                    request = await flow.asend(httpx2.Response(401, request=request))
-            except StopAsyncIteration:  # there is no other
-                return {"Authorization": self._authorization or ""}
-            finally:
-                await flow.aclose()
-            self._authorization = request.headers["Authorization"]
-        return {"Authorization": self._authorization}
+    async def _authorization(self, refused: bool = False) -> dict[str, str]:
+        """`refused`: the server has just refused the last. Raises ConfigError."""
+        header = await self._login.header(refused=refused)
+        return {"Authorization": header} if header else {}
 
 
 def unanswered(error: NoAnswer) -> ApiFailure:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import Api
 from spritz.k8s.cluster_objects import Cluster
 from spritz.k8s.control import Control, token_of
 from spritz.k8s.objects import Objects
-from spritz.k8s.slurm import SlurmFailure
 
 #: Lifetime of the operator's tokens, and how long before its end a token is replaced. Seconds.
 _LIFESPAN, _SPARE = 3600, 600
@@ -37,7 +37,7 @@ class ClusterClients:
             await cached[1].close()
 
     async def of(self, cluster: Cluster) -> Control:
-        """Raises SlurmFailure while the cluster has no key."""
+        """Raises RestError while the cluster has no key."""
         place, uid = cluster.metadata.key, cluster.metadata.uid
         cached = self._slurms.get(place)
         if cached is not None and cached[0] == uid and self._now() < cached[2] - _SPARE:
@@ -45,7 +45,7 @@ class ClusterClients:
         name = f"{cluster.metadata.name}-keys"
         secret = await self._objects.find("v1", "Secret", cluster.metadata.namespace, name)
         if secret is None:
-            raise SlurmFailure(f"the Secret {name} does not exist yet")
+            raise RestError(f"the Secret {name} does not exist yet")
         known = self._slurms.get(place)
         if known is not cached and known is not None and known[0] == uid:
             return known[1]  # another worker has made it meanwhile

@@ -17,6 +17,7 @@ from lightkube.generic_resource import GenericNamespacedResource, create_namespa
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.cluster_clients import ClusterClients
 from spritz.k8s.cluster_objects import (
@@ -39,7 +40,6 @@ from spritz.k8s.logins import Logins
 from spritz.k8s.node_set_pods import NodeSetPods
 from spritz.k8s.node_sets import NODE_SET, MachineNode, NodePod, NodeSet, cloud_lines
 from spritz.k8s.objects import AGAIN, SOON, Objects, Resource, leaves, path_of
-from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
@@ -178,7 +178,7 @@ class Clusters:
             await self._clients.close()
 
     def _failed(self, key: tuple[str, str], error: Exception, failures: int, delay: float) -> None:
-        words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
+        words = error.message if isinstance(error, RestError | ApiFailure) else repr(error)
         self._log("resource.failed", kind=key[0], name=key[1], error=words, failures=failures, again=round(delay, 1))
 
     def _pods_in(self, namespace: str) -> list[NodePod]:
@@ -188,8 +188,8 @@ class Clusters:
         """Compare a resource with the existing objects, and write the differences. Returns seconds to the next look."""
         try:
             return await self._look(key)
-        except (ApiFailure, SlurmFailure) as failure:
-            if isinstance(failure, SlurmFailure) and not failure.passing:
+        except (ApiFailure, RestError) as failure:
+            if isinstance(failure, RestError) and not failure.passing:
                 await self._stuck(key, "Refused", f"slurmctld: {failure.message}")
             elif isinstance(failure, ApiFailure) and failure.code in (403, 422):
                 await self._stuck(key, "Forbidden" if failure.code == 403 else "Refused", failure.message)
@@ -316,7 +316,7 @@ class Clusters:
             if await slurm.revision() == config.revision:
                 self._log("config.applied", cluster=cluster.metadata.key, revision=config.revision)
                 return done, False
-        except SlurmFailure as failure:
+        except RestError as failure:
             if failure.passing or failure.status in (401, 403):
                 wait.status, wait.reason = "Unknown", "ClusterAway"
                 wait.message = f"slurmctld cannot be reached: {failure.message}"

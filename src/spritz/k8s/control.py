@@ -6,16 +6,13 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from spritz.k8s.slurm import Node, Slurm, SlurmFailure
+from spritz.http.rest import SLURM, SPRITZ, RestError, decoded
+from spritz.k8s.slurm import Node, Queued, Slurm
 from spritz.notation.hostlist import compress as compressed
-
-T = TypeVar("T")
-
-_VERSION: Final = "/slurm/v0.0.45"
 
 #: ESLURM_DISABLED: slurmctld must start again for the change.
 _DISABLED: Final = 2037
@@ -78,31 +75,28 @@ class Control(Slurm):
 
     async def cluster_nodes(self) -> list[ClusterNode]:
         """All nodes of the cluster, in any state."""
-        content = await self._request("GET", f"{_VERSION}/nodes")
-        return _decoded(content, _Nodes).nodes
+        return (await self._rest.get(f"{SLURM}/nodes", _Nodes)).nodes
 
     async def places(self, network: str) -> dict[str, str]:
         """The leaf switch or block of the network that each node is in; "" for none."""
-        content = await self._request("GET", "/spritz/v1/nodes")
-        return {node.name: node.unit_of(network) for node in _decoded(content, _Places).nodes}
+        found = await self._rest.get(f"{SPRITZ}/nodes", _Places)
+        return {node.name: node.unit_of(network) for node in found.nodes}
 
     async def revision(self) -> str:
         """SlurmctldParameters=revision=… of the slurm.conf in force; "" without one."""
-        found = _decoded(await self._request("GET", f"{_VERSION}/conf"), _Configuration).slurm_conf.slurmctld_parameters
+        found = (await self._rest.get(f"{SLURM}/conf", _Configuration)).slurm_conf.slurmctld_parameters
         for word in found.split(",") if isinstance(found, str) else found:
             if word.startswith("revision="):
                 return word.removeprefix("revision=")
         return ""
 
     async def reconfigure(self) -> bool:
-        """As `scontrol reconfigure`; False if slurmctld must start again for what has changed. Raises SlurmFailure with
+        """As `scontrol reconfigure`; False if slurmctld must start again for what has changed. Raises RestError with
         slurmctld's words about a mistake, and then nothing has changed.
         """
-        if self.guard is not None:
-            self.guard()  # a GET that changes something
         try:
-            await self._request("GET", f"{_VERSION}/reconfigure")
-        except SlurmFailure as failure:
+            await self._request("GET", f"{SLURM}/reconfigure")
+        except RestError as failure:
             if failure.number != _DISABLED:
                 raise
             return False
@@ -111,21 +105,19 @@ class Control(Slurm):
     async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
         """Create a token with which machines join."""
         body = {"role": role, "lifetime_seconds": seconds, "uses": uses, "host": host}
-        content = await self._request("POST", "/spritz/v1/tokens", body)
-        return _decoded(content, _Token).token
+        return decoded(await self._request("POST", f"{SPRITZ}/tokens", body), _Token).token
 
     async def submit(self, job: dict[str, Any], key: str) -> int:
         """Queue a batch job; the same key makes no second one. Its number."""
-        answer = await self._send("POST", f"{_VERSION}/job/submit", {"job": job}, headers={"Idempotency-Key": key})
-        return answer.job_id
+        return decoded(await self._request("POST", f"{SLURM}/job/submit", {"job": job}, key=key), Queued).job_id
 
     async def requeue(self, job_id: int, excluded: Sequence[str]) -> bool:
         """Queue a job again, for other nodes than these; False if it can have no others, and waits for them."""
         before = await self.excluded(job_id)
-        await self._request("POST", f"{_VERSION}/jobs/requeue", {"jobs": [str(job_id)]})
+        await self._request("POST", f"{SLURM}/jobs/requeue", {"jobs": [str(job_id)]})
         try:
             await self.exclude(job_id, sorted({*before, *excluded}))
-        except SlurmFailure as failure:
+        except RestError as failure:
             if failure.passing:
                 raise
             return False
@@ -133,28 +125,26 @@ class Control(Slurm):
 
     async def reserve(self, name: str, nodes: Sequence[str], now: float) -> None:
         """Keep all jobs but root's, which name the reservation, from starting there; jobs that run there go on."""
-        content = await self._request("GET", f"{_VERSION}/reservations")
-        nodes_by_name = {
-            reservation.name: reservation.node_list for reservation in _decoded(content, _Reservations).reservations
-        }
+        known = await self._rest.get(f"{SLURM}/reservations", _Reservations)
+        nodes_by_name = {reservation.name: reservation.node_list for reservation in known.reservations}
         body: dict[str, Any] = {"name": name, "node_list": list(nodes)}
         if name not in nodes_by_name:
             body |= {"users": ["root"], "start_time": int(now), "duration": 525_600, "flags": ["MAINT", "IGNORE_JOBS"]}
         elif nodes_by_name[name] == compressed(nodes):
             return
-        await self._request("POST", f"{_VERSION}/reservation", body)
+        await self._request("POST", f"{SLURM}/reservation", body)
 
     async def unreserve(self, name: str) -> None:
         """A reservation that there is not is no failure."""
         try:
-            await self._request("DELETE", f"{_VERSION}/reservation/{name}")
-        except SlurmFailure as failure:
+            await self._request("DELETE", f"{SLURM}/reservation/{name}")
+        except RestError as failure:
             if failure.passing or failure.status in (401, 403):
                 raise
 
     async def dismiss_machine(self, host: str) -> None:
         """Revoke a machine's certificate. Succeeds if the machine has not joined."""
-        await self._request("DELETE", f"/spritz/v1/machines/{host}")
+        await self._request("DELETE", f"{SPRITZ}/machines/{host}")
 
 
 def token_of(key: bytes, user: str, issued: int, until: int) -> str:
@@ -166,10 +156,3 @@ def token_of(key: bytes, user: str, issued: int, until: int) -> str:
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _decoded(content: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError as error:
-        raise SlurmFailure(f"slurmrestd's answer cannot be read: {error}") from error

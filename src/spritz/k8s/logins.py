@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import ApiFailure
 from spritz.k8s.cluster_clients import ClusterClients
 from spritz.k8s.cluster_objects import Cluster, Metadata, controller_address
@@ -28,7 +29,6 @@ from spritz.k8s.login_sets import (
 from spritz.k8s.login_sets import join_secret as login_secret
 from spritz.k8s.objects import AGAIN, EXPIRES, SOON, Objects
 from spritz.k8s.pods import PREFIX
-from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Reflector
 
 #: Annotation of a Secret: a hash of what its token permits.
@@ -71,7 +71,7 @@ class Logins:
         try:
             slurm = await self._clients.of(cluster)
             await self._keep_token("LoginSet", metadata, login_secret(metadata.name), cluster, slurm, "login", LIFESPAN)
-        except (SlurmFailure, ApiFailure) as failure:
+        except (RestError, ApiFailure) as failure:
             status.conditions = ready(False, "ClusterAway", f"no token for login hosts: {failure.message}", metadata)
             return await self._tell("loginsets", login_set, status, SOON)
         service, workload = login_objects(cluster, login_set)
@@ -107,7 +107,7 @@ class Logins:
                 uses=spec.uses,
                 host=spec.host,
             )
-        except (SlurmFailure, ApiFailure) as failure:
+        except (RestError, ApiFailure) as failure:
             status.conditions = ready(False, "ClusterAway", f"no token can be had: {failure.message}", metadata)
             return await self._tell("tokens", token, status, SOON)
         status.expires_at = self._objects.moment(until)

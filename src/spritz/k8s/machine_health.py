@@ -12,6 +12,7 @@ import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.cluster_objects import GROUP, VERSION, Cluster, Json, labels, owner
 from spritz.k8s.control import ClusterNode, Control
@@ -30,7 +31,6 @@ from spritz.k8s.health import (
     judge,
 )
 from spritz.k8s.node_sets import OURS, Fault, MachineNode, NodePod, NodeSet
-from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Reflector
 
 #: Restarts the machine from a privileged pod in the machine's process namespace.
@@ -86,7 +86,7 @@ class MachineHealth:
                 try:
                     record = await self._step(cluster, node_set, machine, slurm_nodes, slurm)
                     burning += await self._burn(node_set, machine, slurm_nodes, slurm, burning) if record is None else 0
-                except (SlurmFailure, ApiFailure) as failure:
+                except (RestError, ApiFailure) as failure:
                     # The next look retries. The NodeSet's other machines must not wait for this one.
                     self._log("health.failed", machine=name, error=failure.message)
             fault = self._fault(node_set, machine, record)
@@ -280,7 +280,7 @@ class MachineHealth:
                 continue
             try:
                 elsewhere = await slurm.requeue(job.id, names)
-            except SlurmFailure as failure:
+            except RestError as failure:
                 self._log("job.not_requeued", job_id=job.id, error=failure.message)
                 continue
             without = f" without {', '.join(names)}" if elsewhere else ""

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from lightkube.resources.core_v1 import Pod as PodResource
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.cluster_clients import ClusterClients
 from spritz.k8s.cluster_objects import NETWORK, Cluster, Json, owner
@@ -39,7 +40,6 @@ from spritz.k8s.node_sets import (
 from spritz.k8s.objects import AGAIN, EXPIRES, SOON, Objects, path_of
 from spritz.k8s.per_machine import machines_of
 from spritz.k8s.policy import features_of
-from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Reflector
 
 #: Lifetime of a pod's join token, and the remaining lifetime below which it is replaced if the pod has not joined.
@@ -122,7 +122,7 @@ class NodeSetPods:
         try:
             slurm = await self._clients.of(cluster)
             nodes = {node.name: node for node in await slurm.cluster_nodes()}
-        except (SlurmFailure, ApiFailure) as failure:
+        except (RestError, ApiFailure) as failure:
             # While slurmctld is away, every pod may have jobs, so none is deleted.
             await self._objects.cannot(
                 "nodesets", node_set, "ClusterAway", f"slurmctld cannot be reached: {failure.message}"
@@ -197,7 +197,7 @@ class NodeSetPods:
                 continue
             try:
                 await slurm.update_node(node.name, topology_str=f"{NETWORK}:{unit}")
-            except SlurmFailure as failure:
+            except RestError as failure:
                 if failure.passing:
                     raise
                 # slurmctld does not know the machine's unit yet: it gets its configuration in a moment.
@@ -268,7 +268,7 @@ class NodeSetPods:
         for name in actions.resume:
             try:
                 await slurm.update_node(name, state=["RESUME"])
-            except SlurmFailure as failure:
+            except RestError as failure:
                 if failure.passing:
                     raise
                 # It registered with less than its line says, a GPU perhaps: the other nodes must not wait for it.

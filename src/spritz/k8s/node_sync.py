@@ -28,12 +28,13 @@ import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
+from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.devices import Inventory, gres_of
 from spritz.k8s.placing import FEATURE, KubeNode, product_of
 from spritz.k8s.pods import PREFIX, SHARE_RESOURCES, Pod, Unfit, amount, gres_type, requests_of
 from spritz.k8s.policy import Policy, features_of
-from spritz.k8s.slurm import Node, Slurm, SlurmFailure
+from spritz.k8s.slurm import Node, Slurm
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
@@ -155,7 +156,7 @@ class NodeSync:
         while True:
             try:
                 self._known = {node.name: node for node in await self._slurm.nodes()}
-            except SlurmFailure as failure:
+            except RestError as failure:
                 self._log("slurm.away", error=failure.message)
             else:
                 gone = [name for name, node in self._known.items() if _is_external(node) and name not in self._nodes]
@@ -167,7 +168,7 @@ class NodeSync:
             await asyncio.sleep(_AGAIN if self.cleared.is_set() else _FIRST_AGAIN)
 
     def _failed(self, name: str, error: Exception, failures: int, delay: float) -> None:
-        words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
+        words = error.message if isinstance(error, RestError | ApiFailure) else repr(error)
         self._log("node.failed", node=name, error=words, failures=failures, again_seconds=round(delay, 1))
 
     async def _look(self, name: str) -> float | None:
@@ -230,7 +231,7 @@ class NodeSync:
         """Delete the node so that it can be created again. False if it has jobs: it stays until the next comparison."""
         try:
             await self._slurm.delete_node(name)
-        except SlurmFailure as failure:
+        except RestError as failure:
             if failure.passing:
                 raise
             self._log("node.outdated", node=name, error=failure.message)
@@ -261,7 +262,7 @@ class NodeSync:
         line = node_line(node, self._free(node), self._policy, self._gres(node))
         try:
             await self._slurm.create_node(line)
-        except SlurmFailure as failure:
+        except RestError as failure:
             if "already" not in failure.message:
                 raise
         self._log("node.added", node=node.name, line=line)
@@ -285,7 +286,7 @@ class NodeSync:
         """Remove a node before anything is queued; a failure is retried with the next comparison of all nodes."""
         try:
             await self._remove(self._known[name])
-        except SlurmFailure as failure:
+        except RestError as failure:
             self._log("node.failed", node=name, error=failure.message)
 
     async def _agree(self, node: KubeNode, known: Node) -> None:

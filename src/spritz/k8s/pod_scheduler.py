@@ -29,6 +29,8 @@ import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
+from spritz.http.rest import RestError
+from spritz.http.stream import Bookmark
 from spritz.k8s import placing, pod_fields
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.claims import names_of, shared_in
@@ -50,7 +52,7 @@ from spritz.k8s.pods import (
 )
 from spritz.k8s.policy import Policy
 from spritz.k8s.reports import Reports
-from spritz.k8s.slurm import Job, Slurm, SlurmFailure
+from spritz.k8s.slurm import Job, Slurm
 from spritz.k8s.watching import Change, ChangeKind, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
@@ -99,7 +101,7 @@ class Jobs:
         self._asked = asyncio.Event()
 
     async def get(self, job_ids: Iterable[int]) -> list[Job]:
-        """Rows of the jobs that slurmctld knows. Raises SlurmFailure."""
+        """Rows of the jobs that slurmctld knows. Raises RestError."""
         loop = asyncio.get_running_loop()
         waits: list[asyncio.Future[Job | None]] = []
         for job_id in job_ids:
@@ -121,7 +123,7 @@ class Jobs:
                 self._asked.clear()
             try:
                 rows = {job.id: job for job in await self._slurm.jobs(ids)}
-            except SlurmFailure as failure:
+            except RestError as failure:
                 for futures in group.values():
                     for future in futures:
                         if not future.done():
@@ -218,24 +220,26 @@ class PodScheduler:
             group.create_task(self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
 
     async def _follow(self, followed: asyncio.Event) -> None:
-        """Follow the event stream. Events may be lost between two streams, so each new one processes all workloads."""
-        away = False
+        """Follow the event stream. A new stream, and one that lost events, processes all workloads; one that only broke
+        goes on where it was.
+        """
+        away, bookmark = False, Bookmark()
         while True:
             try:
-                async for event in self._slurm.events():
-                    away = False
-                    if event["type"] in ("hello", "reset"):
-                        await self._find_nodes()
-                        await self._find_jobs()
-                        followed.set()
-                    elif event["type"] == "dropped":
-                        break
-                    elif event.get("kind") == "NodesCreated":
-                        self.look_again()
-                    for number in self._numbers(event):
-                        if (workload := self._workloads.get(number)) is not None:
-                            self.queue.add(workload)
-            except SlurmFailure as failure:
+                async with self._slurm.events(bookmark) as events:
+                    async for event in events:
+                        away = False
+                        if event.type in ("hello", "reset"):
+                            await self._find_nodes()
+                            await self._find_jobs()
+                            followed.set()
+                            continue
+                        if event.body.get("kind") == "NodesCreated":
+                            self.look_again()
+                        for number in self._numbers(event.body):
+                            if (workload := self._workloads.get(number)) is not None:
+                                self.queue.add(workload)
+            except RestError as failure:
                 if not away:  # once for each time that it is away
                     self._log("slurm.away", error=failure.message)
                 away = True
@@ -389,7 +393,7 @@ class PodScheduler:
         return self.claims.with_devices(pod, shared, has_job=has_job, has_node=self._has_node(pod))
 
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
-        words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
+        words = error.message if isinstance(error, RestError | ApiFailure) else repr(error)
         self._log("workload.failed", workload=workload, error=words, failures=failures, again_seconds=round(delay, 1))
 
     # One workload
@@ -514,7 +518,7 @@ class PodScheduler:
         key = hashlib.sha256(f"{workload}#{life}#{uids}".encode()).hexdigest()[:60]
         try:
             job_id = await self._slurm.allocate(components, key, user)
-        except SlurmFailure as failure:
+        except RestError as failure:
             if failure.passing:
                 raise
             self._refused.add(workload)
@@ -571,7 +575,7 @@ class PodScheduler:
                 continue
             try:
                 await self._slurm.exclude(job_id, sorted(names))
-            except SlurmFailure as failure:
+            except RestError as failure:
                 if failure.passing:
                     raise
                 # It has no other nodes, or has just started: `_is_misplaced` sees that it gets none of these.

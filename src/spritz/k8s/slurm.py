@@ -7,72 +7,16 @@ repeated.
 from __future__ import annotations
 
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import msgspec
 
-from spritz.k8s.http import Http, NoAnswer
+from spritz.http.records import Allocation
+from spritz.http.rest import SLURM, SPRITZ, Rest, RestError, decoded
+from spritz.http.stream import Bookmark, Event
 from spritz.notation.hostlist import expand
-
-_VERSION: Final = "/slurm/v0.0.45"
-_OWN: Final = "/spritz/v1"
-
-#: Seconds for an answer; and without a heartbeat (sent every 5 s) until the event stream counts as broken.
-_TIMEOUT, _SILENCE = 30.0, 20.0
-
-
-class SlurmFailure(Exception):
-    """A failed request, in Slurm's words; `status`: HTTP status, 0 without an answer; `number`: Slurm's error code."""
-
-    def __init__(self, message: str, status: int = 0, number: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
-        self.number = number
-
-    @property
-    def passing(self) -> bool:
-        """Whether to try again: the daemons did not answer, so that the outcome is unknown, or ask to wait."""
-        return self.status in (0, 429, 502, 503, 504)
-
-
-class Gres(msgspec.Struct, frozen=True):
-    """A job's devices of a kind on a node; `indexes`: hexadecimal mask."""
-
-    name: str = ""
-    count: int = 0
-    indexes: str = ""
-    type: str = ""
-
-    def numbers(self) -> list[int]:
-        """The devices' numbers on the node; for each shard the number of its GPU."""
-        mask = int(self.indexes or "0", 16)
-        numbers = [number for number in range(mask.bit_length()) if mask >> number & 1]
-        return numbers * self.count if self.name == "shard" else numbers
-
-
-class Share(msgspec.Struct, frozen=True):
-    """A job's resources on a node; `cpus`: hexadecimal mask."""
-
-    node: str
-    cpus: str = "0"
-    gres: list[Gres] = []
-
-    @property
-    def cpu_count(self) -> int:
-        return int(self.cpus or "0", 16).bit_count()
-
-    def devices(self, name: str, kind: str = "") -> list[int]:
-        """Numbers of the job's GPUs (`gpu`, `shard`) of the type on the node."""
-        some = (gres for gres in self.gres if gres.name == name and kind in ("", gres.type))
-        return [number for gres in some for number in gres.numbers()]
-
-
-class Allocation(msgspec.Struct, frozen=True):
-    """The resources that a job holds, by node."""
-
-    nodes: list[Share] = []
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
@@ -119,15 +63,9 @@ class Node(msgspec.Struct, frozen=True):
     features: list[str] = []
 
 
-class _Fault(msgspec.Struct):
-    error: str = ""
-    description: str = ""
-    error_number: int = 0
+class Queued(msgspec.Struct):
+    """The answer to a submission."""
 
-
-class _Answer(msgspec.Struct):
-    errors: list[_Fault] = []
-    rows: list[Job] = []
     job_id: int = 0
 
 
@@ -167,69 +105,59 @@ class _Nodes(msgspec.Struct):
 
 
 class Slurm:
-    """A connection pool to slurmrestd. `address`: `unix:/path` or `http(s)://host:port`; `token`: an operator's."""
+    """`address`: `unix:/path` or `http(s)://host:port`; `token`: an operator's."""
 
     def __init__(self, address: str, token: str = "") -> None:
-        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
-        socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
-        base = "http://slurmrestd" if socket else address
-        self._http = Http(base, socket=socket, headers=headers, timeout=_TIMEOUT)
-        #: requests sent
-        self.sent = 0
+        self._rest = Rest(address, token)
         #: called before every request that changes something; raises to stop it, as `Api.guard`
         self.guard: Callable[[], None] | None = None
 
     async def close(self) -> None:
-        await self._http.close()
+        await self._rest.close()
 
     # Jobs
 
     async def allocate(self, components: Sequence[dict[str, Any]], key: str, user: str = "") -> int:
-        """Queue an external job, a heterogeneous one for several components. Returns its id. Raises SlurmFailure."""
+        """Queue an external job, a heterogeneous one for several components. Returns its id. Raises RestError."""
         body: dict[str, Any] = {"job": components[0]} if len(components) == 1 else {"hetjob": list(components)}
-        headers = {"Idempotency-Key": key} | ({"X-SLURM-USER-NAME": user} if user else {})
-        return (await self._send("POST", f"{_VERSION}/job/allocate", body, headers=headers)).job_id
+        content = await self._request("POST", f"{SLURM}/job/allocate", body, key=key, user=user)
+        return decoded(content, Queued).job_id
 
     async def complete(self, job_id: int, exit_code: int = 0) -> None:
         """Report that the job's nodes are free. Succeeds for an unknown job."""
         try:
-            await self._send("POST", f"{_OWN}/job/{job_id}/complete", {"exit_code": min(exit_code, 255)})
-        except SlurmFailure as failure:
+            await self._request("POST", f"{SPRITZ}/job/{job_id}/complete", {"exit_code": min(exit_code, 255)})
+        except RestError as failure:
             if failure.status != 404:
                 raise
 
     async def cancel(self, job_id: int) -> None:
         """Cancel the job. Succeeds if it has ended or is unknown."""
         try:
-            await self._send("DELETE", f"{_VERSION}/job/{job_id}")
-        except SlurmFailure as failure:
+            await self._request("DELETE", f"{SLURM}/job/{job_id}")
+        except RestError as failure:
             if failure.passing or failure.status in (401, 403):
                 raise
 
     async def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
-        """Replace the nodes that a waiting job excludes. Raises SlurmFailure if no other node can hold the job."""
-        await self._send("POST", f"{_VERSION}/job/{job_id}", {"excluded_nodes": list(nodes)})
+        """Replace the nodes that a waiting job excludes. Raises RestError if no other node can hold the job."""
+        await self._request("POST", f"{SLURM}/job/{job_id}", {"excluded_nodes": list(nodes)})
 
     async def excluded(self, job_id: int) -> frozenset[str]:
         """The nodes that a job excludes; none for an unknown job."""
-        content = await self._request("GET", f"{_VERSION}/job/{job_id}")
-        found = msgspec.json.decode(content, type=_Details).jobs
+        found = (await self._rest.get(f"{SLURM}/job/{job_id}", _Details)).jobs
         return frozenset(expand(found[0].excluded_nodes)) if found and found[0].excluded_nodes else frozenset()
 
     async def jobs(self, ids: Iterable[int] = ()) -> list[Job]:
         """The known jobs of these ids; without ids, all jobs."""
-        query = {"fields": ",".join(Job.__struct_fields__)}
         numbers = ",".join(map(str, ids))
-        if numbers:
-            query["ids"] = numbers
-        return (await self._send("GET", f"{_OWN}/jobs", parameters=query)).rows
+        return (await self._rest.rows(Job, **({"ids": numbers} if numbers else {}))).rows
 
     async def explain(self, job_id: int) -> tuple[str, str]:
         """(why the job waits, when and where it starts), a sentence each; "" if unknown."""
         try:
-            content = await self._request("GET", f"{_OWN}/explain/{job_id}")
-            explanations = msgspec.json.decode(content, type=_Explanations).explanations
-        except (SlurmFailure, msgspec.DecodeError):
+            explanations = (await self._rest.get(f"{SPRITZ}/explain/{job_id}", _Explanations)).explanations
+        except RestError:
             return "", ""
         if not explanations:
             return "", ""
@@ -239,102 +167,36 @@ class Slurm:
     # Nodes
 
     async def nodes(self) -> list[Node]:
-        content = await self._request("GET", f"{_VERSION}/nodes")
-        return msgspec.json.decode(content, type=_Nodes).nodes
+        return (await self._rest.get(f"{SLURM}/nodes", _Nodes)).nodes
 
     async def node(self, name: str) -> Node | None:
-        """The node, or None if slurmctld does not have it. Raises SlurmFailure."""
+        """The node, or None if slurmctld does not have it. Raises RestError."""
         try:
-            content = await self._request("GET", f"{_VERSION}/node/{name}")
-        except SlurmFailure as failure:
+            nodes = (await self._rest.get(f"{SLURM}/node/{name}", _Nodes)).nodes
+        except RestError as failure:
             if failure.passing or failure.status in (401, 403):
                 raise
             return None
-        nodes = msgspec.json.decode(content, type=_Nodes).nodes
         return nodes[0] if nodes else None
 
     async def create_node(self, line: str) -> None:
         """Create a dynamic node as `scontrol create` does; `line` has the form `NodeName=NAME KEY=VALUE…`."""
-        await self._send("POST", f"{_VERSION}/new/node/", {"node_conf": line})
+        await self._request("POST", f"{SLURM}/new/node/", {"node_conf": line})
 
     async def update_node(self, name: str, **fields: Any) -> None:
-        await self._send("POST", f"{_VERSION}/node/{name}", fields)
+        await self._request("POST", f"{SLURM}/node/{name}", fields)
 
     async def delete_node(self, name: str) -> None:
-        await self._send("DELETE", f"{_VERSION}/node/{name}")
+        await self._request("DELETE", f"{SLURM}/node/{name}")
 
     # Events
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Changes of jobs and nodes from now on. The first is `{"type": "hello"}`. Raises SlurmFailure when it ends."""
-        query = {"types": "job,node", "heartbeat": "5"}
-        try:
-            async with self._http.stream(f"{_OWN}/events", parameters=query, silence=_SILENCE) as stream:
-                if stream.status != 200:
-                    raise SlurmFailure(_words(await stream.read()), stream.status)
-                name = ""
-                async for line in stream.lines():
-                    if line.startswith(b"event: "):
-                        name = line[7:].decode()
-                    elif line.startswith(b"data: "):
-                        event: dict[str, Any] = msgspec.json.decode(line[6:])
-                        yield event if "type" in event else {**event, "type": name}
-        except NoAnswer as error:
-            raise SlurmFailure(f"the event stream failed ({error})") from error
-        except msgspec.DecodeError as error:  # the stream ended within a line, for example
-            raise SlurmFailure(f"an event of the stream cannot be read ({error})") from error
-        raise SlurmFailure("the event stream has ended")
+    def events(self, bookmark: Bookmark) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Changes of jobs and nodes, as `Rest.events`."""
+        return self._rest.events(bookmark, ("job", "node"))
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> _Answer:
-        content = await self._request(method, path, body, parameters=parameters, headers=headers)
-        try:
-            return msgspec.json.decode(content, type=_Answer)
-        except msgspec.DecodeError as error:
-            raise SlurmFailure(f"slurmrestd's answer cannot be read: {error}") from error
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        if method != "GET" and self.guard is not None:
+    async def _request(self, method: str, path: str, body: Any = None, *, key: str = "", user: str = "") -> bytes:
+        """A request that changes something."""
+        if self.guard is not None:
             self.guard()
-        self.sent += 1
-        data = None if body is None else msgspec.json.encode(body)
-        given = {"Content-Type": "application/json", **(headers or {})} if data is not None else headers
-        try:
-            answer = await self._http.send(method, path, parameters=parameters, body=data, headers=given)
-        except NoAnswer as error:
-            raise SlurmFailure(f"slurmrestd does not answer ({error})") from error
-        if answer.status >= 400:
-            raise SlurmFailure(_words(answer.body), answer.status, _number(answer.body))
-        return answer.body
-
-
-def _number(content: bytes) -> int:
-    """Of the first error; 0 for an answer that is not slurmrestd's."""
-    try:
-        faults = msgspec.json.decode(content, type=_Answer).errors
-    except msgspec.DecodeError:
-        return 0
-    return faults[0].error_number if faults else 0
-
-
-def _words(content: bytes) -> str:
-    try:
-        faults = msgspec.json.decode(content, type=_Answer).errors
-    except msgspec.DecodeError:
-        return content[:200].decode("utf-8", "replace")
-    return "; ".join(dict.fromkeys(fault.description or fault.error for fault in faults))
+        return await self._rest.request(method, path, body, key=key, user=user)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import uvicorn
 
+from spritz.http.serving import Server
 from spritz.k8s import certificates
 from spritz.k8s.admission import Json
 from spritz.k8s.api import APPLY, Api, ApiFailure
@@ -35,14 +34,6 @@ _KINDS: Final = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the operator."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 #: From an AdmissionReview to one with the answer. Raises KeyError for a review that is not for it, and ApiFailure.
@@ -86,18 +77,7 @@ class Webhooks:
             await asyncio.sleep(_SOON)
         listener = socket.create_server((self._host, self.port), backlog=128)
         self.port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            self._app,
-            interface="asgi3",
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=1,
-        )
-        config.load()
-        config.ssl = self._context
-        server = _Server(config)
+        server = Server(self._app, tls=self._context, interface="asgi3", lifespan="off", timeout_graceful_shutdown=1)
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listener]), name="webhooks.serve")
             self.ready.set()

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from spritz.notation.duration import INFINITE, format_minutes
 from spritz.notation.jobid import format_pending
-from spritz.presentation.job_fields import node_count
 from spritz.presentation.job_text import job_label, reason_text, state_compact, state_name, used_seconds
 
 #: Fields of a job's record, in the order of `Job`.
@@ -17,8 +16,7 @@ PATHS = (
     "id", "array_job_id", "array_task_id", "array", "het_job_id", "spec.name", "spec.user", "spec.account", "spec.qos",
     "partition", "spec.partitions", "state", "flags", "reason", "reason_detail", "priority", "submitted_at",
     "started_at", "ends_at", "ended_at", "suspended_at", "suspended_seconds", "time_limit_minutes",
-    "spec.time_limit_minutes", "exit_status", "allocation", "spec.nodes_min", "spec.tasks", "spec.cpus_per_task",
-    "spec.gpus", "spec.gpus_per_node", "spec.gpus_per_task", "spec.gres_per_node",
+    "spec.time_limit_minutes", "exit_status", "allocation", "spec.nodes_min", "cpu_count", "gpu_count",
 )  # fmt: skip
 
 #: Base states of jobs that have not ended.
@@ -55,12 +53,9 @@ class Job(NamedTuple):
     exit_status: int
     allocation: dict[str, Any] | None
     nodes_min: int
-    tasks: int
-    cpus_per_task: int | None
-    gpus: list[list[Any]]
-    gpus_per_node: list[list[Any]]
-    gpus_per_task: list[list[Any]]
-    gres_per_node: list[list[Any]]
+    #: held, or the least that it requests
+    cpu_count: int
+    gpu_count: int
 
     @property
     def label(self) -> str:
@@ -107,34 +102,11 @@ class Job(NamedTuple):
     @property
     def node_count(self) -> int:
         """Number of nodes that the job holds, or requests."""
-        return node_count(self.state, self.allocation, self.nodes_min, self.tasks, self.cpus_per_task)
-
-    @property
-    def cpu_count(self) -> int:
-        """Number of CPUs that the job holds, or approximately requests."""
-        if self.allocation:
-            return sum(int(part["cpus"], 16).bit_count() for part in self.allocation["nodes"])
-        return max(self.tasks * (self.cpus_per_task or 1), self.nodes_min)
-
-    @property
-    def gpu_count(self) -> int:
-        """Number of GPUs that the job holds, or requests."""
-        if self.allocation:
-            return sum(
-                gres["count"]
-                for part in self.allocation["nodes"]
-                for gres in part.get("gres", ())
-                if gres["name"] == "gpu"
-            )
-        if self.gpus:
-            return sum(count for _, _, count in map(_request, self.gpus))
-        per_node = sum(count for _, _, count in map(_request, self.gpus_per_node))
-        per_node += sum(count for name, _, count in map(_request, self.gres_per_node) if name == "gpu")
-        return per_node * self.node_count or sum(c for _, _, c in map(_request, self.gpus_per_task)) * self.tasks
+        return len(self.node_names) or self.nodes_min
 
     def used_seconds(self, now: float) -> int:
         """Seconds that the job has run up to `now` or its end, without suspensions."""
-        return used_seconds(now, self.state, self.started_at, self.ended_at, self.suspended_at, self.suspended_seconds)
+        return used_seconds(now, self.state, self.started_at, self.ended_at, self.suspended_seconds, self.suspended_at)
 
     def left_seconds(self, now: float) -> int | None:
         """Seconds until the time limit; None without a limit, or if the job does not run."""
@@ -151,14 +123,6 @@ class Job(NamedTuple):
         """The time limit as squeue prints it."""
         minutes = self.limit_granted_minutes or self.limit_asked_minutes
         return "" if not minutes else "UNLIMITED" if minutes == INFINITE else format_minutes(minutes)
-
-
-def _request(encoded: Any) -> tuple[str, str, int]:
-    """(name, type, count) of a GresRequest as msgpack decodes it: a map without default values, or a list."""
-    if isinstance(encoded, dict):
-        return encoded["name"], encoded.get("type", ""), encoded.get("count", 1)
-    name, kind, count = encoded
-    return name, kind, count
 
 
 def jobs_of(rows: list[tuple[object, ...]]) -> list[Job]:

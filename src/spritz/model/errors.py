@@ -265,3 +265,7 @@ class SpritzError(Exception):
         self.exit_code = exit_code
         #: lines printed as separate errors before the message
         self.details = details
+
+
+class UnsupportedFormat(SpritzError):
+    """Stored bytes are intact, but a later release or build wrote them: this one does not understand all of them."""

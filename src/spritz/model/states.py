@@ -42,22 +42,23 @@ class JobState(str, Enum):
 
 _LIVE = frozenset({JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED})
 
-#: Two-letter codes of `squeue -o %t`.
-JOB_STATE_COMPACT = {
-    JobState.PENDING: "PD",
-    JobState.RUNNING: "R",
-    JobState.SUSPENDED: "S",
-    JobState.COMPLETED: "CD",
-    JobState.CANCELLED: "CA",
-    JobState.FAILED: "F",
-    JobState.TIMEOUT: "TO",
-    JobState.NODE_FAIL: "NF",
-    JobState.PREEMPTED: "PR",
-    JobState.BOOT_FAIL: "BF",
-    JobState.DEADLINE: "DL",
-    JobState.OUT_OF_MEMORY: "OOM",
-    JobState.REVOKED: "RV",
+#: How each state is shown: the two-letter code of `squeue -o %t`, and the suffix of Slurm's metrics that count it.
+JOB_STATES: dict[JobState, tuple[str, str]] = {
+    JobState.PENDING: ("PD", "pending"),
+    JobState.RUNNING: ("R", "running"),
+    JobState.SUSPENDED: ("S", "suspended"),
+    JobState.COMPLETED: ("CD", "completed"),
+    JobState.CANCELLED: ("CA", "cancelled"),
+    JobState.FAILED: ("F", "failed"),
+    JobState.TIMEOUT: ("TO", "timeout"),
+    JobState.NODE_FAIL: ("NF", "node_failed"),
+    JobState.PREEMPTED: ("PR", "preempted"),
+    JobState.BOOT_FAIL: ("BF", "bootfail"),
+    JobState.DEADLINE: ("DL", "deadline"),
+    JobState.OUT_OF_MEMORY: ("OOM", "outofmemory"),
+    JobState.REVOKED: ("RV", "revoked"),
 }
+JOB_STATE_COMPACT = {state: code for state, (code, _metric) in JOB_STATES.items()}
 
 
 class JobFlag(IntFlag):
@@ -80,20 +81,26 @@ class JobFlag(IntFlag):
     EXPEDITING = 1 << 14
 
 
-#: Compact codes of flags, in the order in which one replaces the base state.
-JOB_FLAG_COMPACT = {
-    JobFlag.COMPLETING: "CG",
-    JobFlag.CONFIGURING: "CF",
-    JobFlag.RESIZING: "RS",
-    JobFlag.REQUEUE_HOLD: "RH",
-    JobFlag.REQUEUED: "RQ",
-    JobFlag.SPECIAL_EXIT: "SE",
-    JobFlag.STOPPED: "ST",
-    JobFlag.SIGNALING: "SI",
-    JobFlag.STAGE_OUT: "SO",
-    JobFlag.RESV_DEL_HOLD: "RD",
-    JobFlag.REVOKED: "RV",
+#: How each flag is shown, in the order in which one replaces the base state: its compact code ("": it does not replace
+#: the state), and the suffix of Slurm's metrics that count it ("": none does). JSON shows all by their names.
+JOB_FLAGS: dict[JobFlag, tuple[str, str]] = {
+    JobFlag.COMPLETING: ("CG", "completing"),
+    JobFlag.CONFIGURING: ("CF", "configuring"),
+    JobFlag.RESIZING: ("RS", "resizing"),
+    JobFlag.REQUEUE_HOLD: ("RH", ""),
+    JobFlag.REQUEUED: ("RQ", "requeued"),
+    JobFlag.SPECIAL_EXIT: ("SE", ""),
+    JobFlag.STOPPED: ("ST", ""),
+    JobFlag.SIGNALING: ("SI", "signaling"),
+    JobFlag.STAGE_OUT: ("SO", "stageout"),
+    JobFlag.RESV_DEL_HOLD: ("RD", ""),
+    JobFlag.REVOKED: ("RV", "revoked"),
+    JobFlag.LAUNCH_FAILED: ("", ""),
+    JobFlag.RECONFIG_FAIL: ("", ""),
+    JobFlag.POWER_UP_NODE: ("", "powerup_node"),
+    JobFlag.EXPEDITING: ("", "expediting"),
 }
+JOB_FLAG_COMPACT = {flag: code for flag, (code, _metric) in JOB_FLAGS.items() if code}
 
 #: from-state -> states that a job may enter next. Ended states lead back to PENDING by requeue only.
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Encoder
 
-from spritz.model.errors import SpritzError
+from spritz.model.errors import UnsupportedFormat
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -39,10 +39,6 @@ _HEAD = _encode((FORMAT, FINGERPRINT, None))[:-1]
 _HEAD_BYTES = len(_HEAD)
 
 
-class UnsupportedFormat(SpritzError):
-    """The bytes are intact, but this release does not understand all of them: a later release or build wrote them."""
-
-
 def encode(value: object) -> bytes:
     """The value in this release's envelope."""
     return _encode((FORMAT, FINGERPRINT, value))
@@ -58,7 +54,7 @@ def decode(data: bytes | memoryview, decoder: Decoder[T]) -> T:
             return decoder.decode(memoryview(data)[_HEAD_BYTES:])
         from spritz.model.upcast import upcast  # seldom needed, and step supervisors avoid the import
 
-        plain = upcast(bytes(data), decoder.type)
+        plain = upcast(bytes(data), decoder.type, FORMAT)
     except UnicodeDecodeError as error:  # msgspec does not turn this into one of its own errors
         raise DecodeError(str(error)) from error
     try:

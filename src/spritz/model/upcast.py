@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import inspect, msgpack
 
-from spritz.model.stored import FORMAT, UnsupportedFormat
+from spritz.model.errors import UnsupportedFormat
 
 #: Changes an untyped record (a dict; a list if its type is array_like) in place.
 Change = Callable[[Any], None]
@@ -50,31 +50,31 @@ CHANGES: dict[int, dict[str, Change]] = {
 }
 
 
-def upcast(data: bytes, kind: Any) -> bytes:
-    """The value in `data`, without envelope, as this release encodes a `kind`.
+def upcast(data: bytes, kind: Any, to: int) -> bytes:
+    """The value in `data`, without envelope, as a release that writes the format `to` encodes a `kind`.
 
     Raises UnsupportedFormat, or msgspec.DecodeError for damaged data.
     """
-    written, value = _opened(msgpack.decode(data))
-    walk = _walk_from(written, kind)
+    written, value = _opened(msgpack.decode(data), to)
+    walk = _walk_from(written, to, kind)
     if walk is not None:
         walk(value)
     return msgpack.encode(value)
 
 
-def _opened(value: Any) -> tuple[int, Any]:
+def _opened(value: Any, to: int) -> tuple[int, Any]:
     """Format and value. Values of format 1 have no envelope: they are a dict, or a list of dicts."""
     if not (isinstance(value, list) and len(value) == 3 and type(value[0]) is int and value[0] > 1):
         return 1, value
     written = value[0]
-    if written > FORMAT:
-        raise UnsupportedFormat(f"format {written} of a later release; this one reads up to format {FORMAT}")
+    if written > to:
+        raise UnsupportedFormat(f"format {written} of a later release; this one reads up to format {to}")
     return written, value[2]
 
 
 @cache
-def _walk_from(written: int, kind: Any) -> Change | None:
-    return _Walks(written).of(inspect.type_info(kind))
+def _walk_from(written: int, to: int, kind: Any) -> Change | None:
+    return _Walks(written, to).of(inspect.type_info(kind))
 
 
 class _Walks:
@@ -83,8 +83,8 @@ class _Walks:
     None stands for types without records. A value that does not fit its type is left alone: the decoder refuses it.
     """
 
-    def __init__(self, written: int) -> None:
-        self._changes = [CHANGES.get(number, {}) for number in range(written, FORMAT)]
+    def __init__(self, written: int, to: int) -> None:
+        self._changes = [CHANGES.get(number, {}) for number in range(written, to)]
         self._fields: dict[type, Change] = {}
 
     def of(self, info: inspect.Type) -> Change | None:

@@ -10,6 +10,15 @@ A job is known from its first launch (or adoption) until it is *gone*: no step o
 Invariants: the same (job, restart count, step) is never started twice; an order of a lower term is refused; Prolog and
 Epilog run at most once per life of a job; JobGone is reported only when nothing is left. Sources: model.launch,
 model.reports, slurm.conf(5) Prolog, Epilog.
+
+Orders may come twice (their answer was lost, or the controller derived them again), late (another node passed them on),
+and in another order than they were sent (over two ways). What is remembered here makes that harmless:
+
+    launch, again                   the step is here, waits, or has ended: nothing
+    launch, after the end           `_ended`, `_gone`: of what was ended before it came; it starts nothing
+    launch, after the suspension    the step is suspended as it starts; an older word than the last is passed over
+    end, again                      the answer is as before, however often it is asked for
+    anything of a deposed leader    its term is lower
 """
 
 from __future__ import annotations
@@ -93,7 +102,8 @@ class _JobHere:
         self.epilog = ""
         #: the end of the Prolog must be reported to the controller
         self.wants_prolog = False
-        #: no further step may start
+        #: No further step may start. Never taken back: a life that is over is over, and a launch that comes yet is
+        #: late.
         self.over = False
         #: the end of the job's last process must be reported to the controller
         self.wants_gone = False
@@ -128,9 +138,11 @@ class Machine:
         self.has_epilog = epilog
         self.kill_wait_seconds = kill_wait_seconds
         self._jobs: dict[Life, _JobHere] = {}
-        #: steps that ended here: key -> acknowledged
+        #: Steps that ended here: key -> acknowledged. Until then the step is named at registrations: the controller
+        #: would otherwise take it for lost, and queue a job again that has succeeded.
         self._ended: dict[StepKey, bool] = {}
-        #: jobs that have left -> when they were started, by the controller's clock
+        #: Jobs that have left -> when they were started, by the controller's clock. By that a restored controller's new
+        #: job is told from an older one of the same number.
         self._gone: dict[Life, float] = {}
         #: highest job id that was ever launched here
         self.last_job_id = 0
@@ -221,7 +233,7 @@ class Machine:
         life = (message.job.id, message.job.restart_count)
         entry = self._jobs.get(life)
         if life in self._gone or (entry is not None and entry.over):
-            return []  # the report of its end suffices
+            return []  # the report of its end suffices; a Prolog that ran now would have no Epilog after it
         if entry is None:
             entry = self._add(message.job)
         entry.wants_prolog = True
@@ -229,6 +241,8 @@ class Machine:
 
     def _add(self, job: Job) -> _JobHere:
         """A job that is new here."""
+        # The controller takes resources for free that an evicted job still uses, and may have given them to this one.
+        # It waits as a whole, since which of them it got need not be known here.
         entry = _JobHere(job)
         entry.waits = any(other.evicted for other in self._jobs.values())
         self._jobs[job.id, job.restart_count] = entry
@@ -260,6 +274,8 @@ class Machine:
         # acknowledged.
         if key in self._ended:
             return []
+        # Of a life that is gone no step was here by this key, so no report of it will come: it is refused, and the
+        # controller takes the launch for failed.
         if life in self._gone:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry is None:
@@ -273,6 +289,7 @@ class Machine:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry.prolog == "failed":
             return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
+        # Before it is queued: it may wait for long, and what is said meanwhile is newer.
         _note_suspension(entry, message, suspended=message.job.state is JobState.SUSPENDED)
         if entry.waits:
             entry.queued.append(message)
@@ -287,7 +304,7 @@ class Machine:
 
     def _start(self, entry: _JobHere, message: LaunchBatch | LaunchStep) -> Actions:
         key = _key(message)
-        entry.steps[key.step_id] = key
+        entry.steps[key.step_id] = key  # before its supervisor is there: the launch may be repeated meanwhile
         start = StartSupervisor(key, message)
         return [start, SuspendStep(key, resume=False)] if entry.suspended else [start]
 
@@ -317,7 +334,8 @@ class Machine:
         if entry is not None:
             if message.step_id in entry.steps:
                 return [EndStep(key, message.kill_wait_seconds, message.cause, message.at)]
-            # A step that waits for the Prolog ends without a supervisor, so its report is made here.
+            # A step that waits for the Prolog ends without a supervisor, so its report is made here. It counts as ended
+            # as well: the launch, repeated, would otherwise queue it again.
             waiting = [queued for queued in entry.queued if _key(queued) == key]
             if waiting:
                 entry.queued.remove(waiting[0])
@@ -357,6 +375,7 @@ class Machine:
             entry = self._jobs[life] = _JobHere(message.job)
         entry.over = True
         entry.wants_gone = True
+        # Once given back, always: a repeated order of a controller that has restarted need not say so.
         entry.evicted = entry.evicted or message.given_back
         actions: Actions = [self._never_ran(_key(queued), "job was cancelled") for queued in entry.queued]
         entry.queued.clear()
@@ -407,6 +426,7 @@ class Machine:
 
     def adopt(self, key: StepKey, job: Job) -> None:
         """After a restart: a step that an earlier daemon started. Its Prolog has run."""
+        # Steps wait for the Prolog, so one that has started proves it. Run again it would meet the job's processes.
         entry = self._jobs.setdefault((key.job_id, key.restart_count), _JobHere(job))
         entry.prolog = "done"
         entry.steps[key.step_id] = key
@@ -416,6 +436,7 @@ class Machine:
         """A supervisor has reported, or the remains of a killed one are gone."""
         life = (key.job_id, key.restart_count)
         entry = self._jobs.get(life)
+        # An end is noticed in several ways: a supervisor's report, its result in the spool, its death. One counts.
         if entry is None or entry.steps.pop(key.step_id, None) is None:
             return []
         self._remember_end(key)
@@ -426,6 +447,7 @@ class Machine:
         if key.step_id == STEP_BATCH:
             entry.over = True
             # Nothing is left to do for the job: one message reports the end of the script and that the job has gone.
+            # Not where the controller waits for JobGone: `_go_on` also lets in what waited for an evicted job.
             if not entry.steps and not self.has_epilog and not entry.wants_gone:
                 self._forget(life)
                 return [*actions, Send(_with_job_gone(result))]
@@ -438,6 +460,8 @@ class Machine:
 
     def noticed_death(self, key: StepKey) -> Actions:
         """The supervisor is gone without a result: it was killed, or could not start."""
+        # Its tasks may run on, as children of another process. The step has ended when they are gone
+        # (`leftovers_gone`): reported now, their CPUs would be given to another job.
         entry = self._jobs.get((key.job_id, key.restart_count))
         return [CleanUp(key)] if entry is not None and key.step_id in entry.steps else []
 
@@ -528,6 +552,7 @@ class Machine:
         key = StepKey(report.job_id, report.restart_count, report.step_id)
         if key not in self._ended:
             return []
+        # Only now is the result on the controller's disk, and may go from this one.
         self._ended[key] = True
         return [RemoveSpool(key)]
 
@@ -535,6 +560,8 @@ class Machine:
 
     def _go_on(self, life: Life, entry: _JobHere) -> Actions:
         """The next stage of a job that is over and has no steps left."""
+        # "Gone" gives the job's resources to others. So nothing of it may be left, nor be about to begin: the Prolog
+        # runs to its end, and the Epilog cleans up after it.
         if not entry.over or entry.steps or entry.queued or entry.prolog == "running":
             return []
         if self.has_epilog and entry.epilog == "":
@@ -548,6 +575,7 @@ class Machine:
 
     def _let_in(self) -> Actions:
         """Begin what has waited for evicted jobs, if none is left."""
+        # For all of them: which resources a job that waits was given, and who still has them, is not looked at.
         if any(entry.evicted for entry in self._jobs.values()):
             return []
         actions: Actions = []
@@ -575,12 +603,13 @@ class Machine:
         self._remember_gone(life, self._jobs.pop(life).job.started_at)
 
     def _remember_gone(self, life: Life, started_at: float) -> None:
-        self._gone.setdefault(life, started_at)
+        self._gone.setdefault(life, started_at)  # an order to end it that is repeated may not know when it was started
         while len(self._gone) > REMEMBERED_MAX:
             del self._gone[next(iter(self._gone))]
 
     def _remember_end(self, key: StepKey) -> None:
         self._ended[key] = False
+        # Never those whose report is under way: forgotten, a step would count as lost at the next registration.
         if len(self._ended) > REMEMBERED_MAX:
             for old in [step_key for step_key, done in self._ended.items() if done][: REMEMBERED_MAX // 10]:
                 del self._ended[old]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from spritz.model import stored
+from spritz.model.errors import UnsupportedFormat
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job.record import Job
 from spritz.model.reports import RunningStep, StepFinished
@@ -259,7 +259,7 @@ class Spool:
         for directory in [path for parent in self._places() for path in self._entries(parent)]:
             try:
                 step = self._look(directory)
-            except stored.UnsupportedFormat as error:
+            except UnsupportedFormat as error:
                 unsupported.append((directory, error.message))
                 continue
             if step is not None:
@@ -334,7 +334,7 @@ def read_record(directory: str) -> record.SpooledStep | None:
     """The record of the step; None also if it cannot be read: processes are then found by their mark."""
     try:
         return record.read(f"{directory}/{spec.RECORD}")
-    except (OSError, stored.UnsupportedFormat):
+    except (OSError, UnsupportedFormat):
         return None
 
 

@@ -5,13 +5,14 @@ Source: slurm/slurm.h job_desc_msg_t.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spritz.model.ids import INFINITE, NO_VAL
 from spritz.notation.octets import octets, plain
 from spritz.plugins import notations, numbers
 from spritz.plugins.answer import FieldError
 from spritz.plugins.kinds import (
+    Described,
     DescriptionField,
     absent,
     clear,
@@ -29,16 +30,13 @@ from spritz.plugins.kinds import (
 )
 from spritz.plugins.numbers import MEM_PER_CPU, NICE_OFFSET, NO_VAL16, NO_VAL64
 
-if TYPE_CHECKING:
-    from spritz.plugins.description import Description
-
 _MEMORY = ("memory_mib_per_node", "memory_mib_per_cpu", "memory_mib_per_gpu")
 
 
 def _memory(field: str) -> DescriptionField:
     others = tuple(other for other in _MEMORY if other != field)
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         number = given(name, value)
         d.put(field, number)
         clear(d, () if number is None else others)
@@ -46,24 +44,24 @@ def _memory(field: str) -> DescriptionField:
     return DescriptionField(lambda d: d.fields.get(field), write)
 
 
-def _read_bundle(d: Description) -> str | None:
+def _read_bundle(d: Described) -> str | None:
     container = d.fields.get("container")
     return (container or {}).get("bundle") or None
 
 
-def _write_bundle(d: Description, name: str, value: Any) -> None:
+def _write_bundle(d: Described, name: str, value: Any) -> None:
     text = text_of(name, value)
     d.put("container", {"bundle": text} if text else None)
 
 
-def _read_any_memory(d: Description) -> int:
+def _read_any_memory(d: Described) -> int:
     if d.fields.get("memory_mib_per_cpu") is not None:
         return int(d.fields["memory_mib_per_cpu"]) | MEM_PER_CPU
     per_node = d.fields.get("memory_mib_per_node")
     return NO_VAL64 if per_node is None else int(per_node)
 
 
-def _write_any_memory(d: Description, name: str, value: Any) -> None:
+def _write_any_memory(d: Described, name: str, value: Any) -> None:
     # Lua's numbers cannot hold all 64 bits, so a value may come back rounded.
     number = number_of(name, value)
     if number >= NO_VAL64 - 0x400:
@@ -75,12 +73,12 @@ def _write_any_memory(d: Description, name: str, value: Any) -> None:
         FIELDS["min_mem_per_node"].write(d, name, number)
 
 
-def _read_nodes(d: Description) -> int:
+def _read_nodes(d: Described) -> int:
     is_set = d.fields.get("nodes_given") or (d.modify and "nodes_min" in d.fields)
     return int(d.fields.get("nodes_min", 1)) if is_set else NO_VAL
 
 
-def _write_nodes(d: Description, name: str, value: Any) -> None:
+def _write_nodes(d: Described, name: str, value: Any) -> None:
     number = given(name, value)
     d.put("nodes_min", None if number is None else max(number, 1))
     d.put("nodes_given", None if number is None else True)
@@ -88,58 +86,58 @@ def _write_nodes(d: Description, name: str, value: Any) -> None:
         d.put("node_counts", None)
 
 
-def _write_most_nodes(d: Description, name: str, value: Any) -> None:
+def _write_most_nodes(d: Described, name: str, value: Any) -> None:
     d.put("nodes_max", given(name, value))
     if d.fields.get("node_counts"):
         d.put("node_counts", None)
 
 
-def _write_tasks(d: Description, name: str, value: Any) -> None:
+def _write_tasks(d: Described, name: str, value: Any) -> None:
     number = given(name, value)
     d.put("tasks", number)
     d.put("tasks_given", None if number is None else True)
 
 
-def _read_tasks(d: Description) -> int:
+def _read_tasks(d: Described) -> int:
     is_set = d.fields.get("tasks_given") or (d.modify and "tasks" in d.fields)
     return int(d.fields.get("tasks", 1)) if is_set else NO_VAL
 
 
-def _read_cpus(d: Description) -> int:
+def _read_cpus(d: Described) -> int:
     if d.modify:
         return int(d.fields.get("tasks", NO_VAL))
     return int(d.fields.get("tasks", 1)) * int(d.fields.get("cpus_per_task") or 1)
 
 
-def _write_cpus(d: Description, name: str, value: Any) -> None:
+def _write_cpus(d: Described, name: str, value: Any) -> None:
     if d.modify:
         _write_tasks(d, name, value)
     else:
         d.min_cpus = given(name, value)
 
 
-def _read_cpus_of_node(d: Description) -> int:
+def _read_cpus_of_node(d: Described) -> int:
     least = d.fields.get("cpus_per_node_min")
     per_task = d.fields.get("cpus_per_task")
     return int(least) if least is not None else NO_VAL16 if per_task is None else int(per_task)
 
 
-def _write_cpus_of_node(d: Description, name: str, value: Any) -> None:
+def _write_cpus_of_node(d: Described, name: str, value: Any) -> None:
     if number_of(name, value) != _read_cpus_of_node(d):
         d.put("cpus_per_node_min", given(name, value, NO_VAL16))
 
 
-def _write_nice(d: Description, name: str, value: Any) -> None:
+def _write_nice(d: Described, name: str, value: Any) -> None:
     number = given(name, value)
     d.put("nice", None if number is None else number - NICE_OFFSET)
 
 
-def _read_nice(d: Description) -> int:
+def _read_nice(d: Described) -> int:
     nice = d.fields.get("nice")
     return NO_VAL if nice is None else int(nice) + NICE_OFFSET
 
 
-def _read_priority(d: Description) -> int:
+def _read_priority(d: Described) -> int:
     if d.fields.get("hold"):
         return 0
     if d.modify and "priority" in d.fields and d.fields["priority"] is None:
@@ -148,7 +146,7 @@ def _read_priority(d: Description) -> int:
     return NO_VAL if value is None else int(value)
 
 
-def _write_priority(d: Description, name: str, value: Any) -> None:
+def _write_priority(d: Described, name: str, value: Any) -> None:
     number = given(name, value)
     if not d.modify:
         d.put("hold", True if number == 0 else None)
@@ -163,7 +161,7 @@ _SHARING = {"": NO_VAL16, "exclusive": numbers.SHARED_NONE, "oversubscribe": num
 _SHARING |= {"user": numbers.SHARED_USER, "mcs": 3, "topo": 4}
 
 
-def _write_sharing(d: Description, name: str, value: Any) -> None:
+def _write_sharing(d: Described, name: str, value: Any) -> None:
     number = given(name, value, NO_VAL16)
     word = next((word for word, code in _SHARING.items() if code == number), None)
     if word is None and number is not None:
@@ -171,31 +169,31 @@ def _write_sharing(d: Description, name: str, value: Any) -> None:
     d.put("sharing", word or None)
 
 
-def _read_script(d: Description) -> str | None:
+def _read_script(d: Described) -> str | None:
     return plain(d.script.decode("utf-8", "surrogateescape")) if d.script else None
 
 
-def _write_script(d: Description, name: str, value: Any) -> None:
+def _write_script(d: Described, name: str, value: Any) -> None:
     if d.modify:
         raise FieldError(f"{name}: the script of a job cannot be changed")
     d.script = octets(text_of(name, value))
 
 
-def _write_dependency(d: Description, name: str, value: Any) -> None:
+def _write_dependency(d: Described, name: str, value: Any) -> None:
     conditions, mode = notations.dependencies(text_of(name, value))
     d.put("dependencies", conditions)
     d.put("dependency_mode", mode)
 
 
-def _read_dependency(d: Description) -> str | None:
+def _read_dependency(d: Described) -> str | None:
     return notations.dependency_text(d.fields.get("dependencies") or (), d.fields.get("dependency_mode", "all"))
 
 
-def _read_mail(d: Description) -> int:
+def _read_mail(d: Described) -> int:
     return sum(numbers.MAIL.get(word, 0) for word in d.fields.get("mail_types") or ())
 
 
-def _write_mail(d: Description, name: str, value: Any) -> None:
+def _write_mail(d: Described, name: str, value: Any) -> None:
     number = number_of(name, value)
     unknown = number & ~sum(numbers.MAIL.values())
     if unknown:
@@ -207,14 +205,14 @@ _BITS = {"spread": numbers.SPREAD_JOB, "use_min_nodes": numbers.USE_MIN_NODES}
 _BINDS = {"enforce-binding": numbers.GRES_ENFORCE_BIND, "disable-binding": numbers.GRES_DISABLE_BIND}
 
 
-def _read_bits(d: Description) -> int:
+def _read_bits(d: Described) -> int:
     bits = sum(bit for field, bit in _BITS.items() if d.fields.get(field))
     bits |= sum(bit for word, bit in _BINDS.items() if word in (d.fields.get("gres_flags") or ()))
     kill = d.fields.get("kill_on_invalid_dependency")
     return bits | (0 if kill is None else numbers.KILL_INV_DEP if kill else numbers.NO_KILL_INV_DEP)
 
 
-def _write_bits(d: Description, name: str, value: Any) -> None:
+def _write_bits(d: Described, name: str, value: Any) -> None:
     number = number_of(name, value)
     supported = sum(_BITS.values()) | sum(_BINDS.values()) | numbers.KILL_INV_DEP | numbers.NO_KILL_INV_DEP
     if number & ~supported:
@@ -231,7 +229,7 @@ def _write_bits(d: Description, name: str, value: Any) -> None:
         d.put("kill_on_invalid_dependency", kill if number & 3 else None)
 
 
-def _arguments(d: Description) -> list[str] | None:
+def _arguments(d: Described) -> list[str] | None:
     if d.modify:
         return None
     arguments = list(d.fields.get("arguments") or ())
@@ -240,11 +238,11 @@ def _arguments(d: Description) -> list[str] | None:
     return [program or str(d.fields.get("name", "")), *arguments]
 
 
-def _read_per_task(d: Description) -> str | None:
+def _read_per_task(d: Described) -> str | None:
     return notations.gres_text([*(d.fields.get("gpus_per_task") or ()), *(d.fields.get("gres_per_task") or ())])
 
 
-def _write_per_task(d: Description, name: str, value: Any) -> None:
+def _write_per_task(d: Described, name: str, value: Any) -> None:
     requests = notations.gres_requests(text_of(name, value), name)
     d.put("gpus_per_task", [request for request in requests if request["name"] == "gpu"])
     d.put("gres_per_task", [request for request in requests if request["name"] != "gpu"])

@@ -6,8 +6,8 @@ because scripts write that. Source: slurm/slurm.h.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from spritz.model.ids import NO_VAL
 from spritz.notation.octets import plain
@@ -15,11 +15,28 @@ from spritz.plugins import notations
 from spritz.plugins.answer import FieldError
 from spritz.plugins.numbers import NO_VAL16, NO_VAL64
 
-if TYPE_CHECKING:
-    from spritz.plugins.description import Description
 
-Read = Callable[["Description"], Any]
-Write = Callable[["Description", str, Any], None]
+class Described(Protocol):
+    """A request, as its fields read and write it (`description.Description`)."""
+
+    script: bytes
+    #: what a plugin wrote to min_cpus
+    min_cpus: int | None
+
+    @property
+    def fields(self) -> dict[str, Any]: ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+    @property
+    def modify(self) -> bool: ...
+
+    def put(self, field: str, value: Any) -> None: ...
+
+
+Read = Callable[[Described], Any]
+Write = Callable[[Described, str, Any], None]
 
 #: splits the text of a list (name, text) into its items
 Split = Callable[[str, str], list[str]]
@@ -69,10 +86,10 @@ class DescriptionField:
         """Whether plugins may write the field."""
         return self._write is not None
 
-    def read(self, description: Description) -> Any:
+    def read(self, description: Described) -> Any:
         return self._read(description)
 
-    def write(self, description: Description, name: str, value: Any) -> None:
+    def write(self, description: Described, name: str, value: Any) -> None:
         """Set the field. Raises FieldError for a bad value, and for another value of a field that cannot be set."""
         if self._write is not None:
             self._write(description, name, value)
@@ -81,7 +98,7 @@ class DescriptionField:
 
 
 def text_field(field: str) -> DescriptionField:
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         text = text_of(name, value)
         d.put(field, text if text or d.modify else None)
 
@@ -89,11 +106,11 @@ def text_field(field: str) -> DescriptionField:
 
 
 def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> DescriptionField:
-    def read(d: Description) -> int:
+    def read(d: Described) -> int:
         value = d.fields.get(field)
         return unset if value is None else int(value)
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         number = given(name, value, unset)
         if number is not None and number < low:
             raise FieldError(f"{name}: {number} is below {low}")
@@ -105,7 +122,7 @@ def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> DescriptionFi
 def list_field(
     field: str, split: Callable[[str, str], list[str]], join: Callable[[Any], str | None]
 ) -> DescriptionField:
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         d.put(field, split(text_of(name, value), name))
 
     return DescriptionField(lambda d: join(d.fields.get(field) or ()), write)
@@ -114,10 +131,10 @@ def list_field(
 def requests(fields: tuple[str, ...]) -> DescriptionField:
     """GRES of several JobSpec fields, read as one text. Writing sets the first of them and clears the others."""
 
-    def read(d: Description) -> str | None:
+    def read(d: Described) -> str | None:
         return notations.gres_text([request for field in fields for request in d.fields.get(field) or ()])
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         d.put(fields[0], notations.gres_requests(text_of(name, value), name))
         for other in fields[1:]:
             if d.fields.get(other):
@@ -127,11 +144,11 @@ def requests(fields: tuple[str, ...]) -> DescriptionField:
 
 
 def per_gpu(field: str, others: tuple[str, ...] = ()) -> DescriptionField:
-    def read(d: Description) -> str | None:
+    def read(d: Described) -> str | None:
         value = d.fields.get(field)
         return None if value is None else f"gres/gpu:{value}"
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         number = notations.per_gpu(text_of(name, value), name)
         d.put(field, number)
         clear(d, others if number is not None else ())
@@ -139,7 +156,7 @@ def per_gpu(field: str, others: tuple[str, ...] = ()) -> DescriptionField:
     return DescriptionField(read, write)
 
 
-def clear(d: Description, fields: tuple[str, ...]) -> None:
+def clear(d: Described, fields: tuple[str, ...]) -> None:
     for field in fields:
         if d.modify or d.fields.get(field) is not None:
             d.put(field, None)
@@ -157,7 +174,7 @@ def fact(name: str, unset: Any = None) -> DescriptionField:
 def flag(field: str) -> DescriptionField:
     """A field that is yes, no or not given."""
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         number = given(name, int(value) if isinstance(value, bool) else value, NO_VAL16)
         d.put(field, None if number is None else bool(number))
 
@@ -167,7 +184,7 @@ def flag(field: str) -> DescriptionField:
 def moment(field: str) -> DescriptionField:
     """A time in epoch seconds; 0 for none."""
 
-    def write(d: Description, name: str, value: Any) -> None:
+    def write(d: Described, name: str, value: Any) -> None:
         number = given(name, value) or 0
         d.put(field, float(number) if number > 0 else (0.0 if d.modify else None))
 

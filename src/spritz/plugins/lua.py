@@ -3,7 +3,7 @@
 A script is loaded once, and again when its file has changed; if that fails, the previous version stays in force, as in
 Slurm. Texts are bytes to Lua, so any bytes pass. Whole numbers become Lua integers.
 
-Lua itself comes from lupa, an optional part of the installation (`pip install spritz[lua]`); version 5.4, with the
+Lua itself comes from lupa, an extra (`lua`); version 5.4, with the
 `unpack` and `loadstring` of 5.1.
 
 Source: https://slurm.schedmd.com/job_submit_plugins.html; the table as recorded from Slurm 22.05.
@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spritz.extras import pip_install
 from spritz.notation.duration import DurationError, parse_minutes
 from spritz.notation.octets import octets, plain
 from spritz.plugins.answer import LogLine, PluginError
@@ -25,7 +26,6 @@ from spritz.plugins.numbers import CONSTANTS, WIDE_CONSTANTS, error_numbers
 #: Most memory that a script may use.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 
-NOT_INSTALLED = "Lua needs the package lupa: pip install 'spritz[lua]'"
 
 #: Written in Lua, so that errors for wrong values name the line of the script.
 _PRELUDE = b"""
@@ -141,7 +141,7 @@ class LuaScript:
         try:
             lua = importlib.import_module("lupa.lua54")
         except ImportError as error:
-            raise PluginError(NOT_INSTALLED) from error
+            raise PluginError(f"Lua needs the package lupa: {pip_install('lua')}") from error
         runtime = lua.LuaRuntime(
             encoding=None,
             register_eval=False,

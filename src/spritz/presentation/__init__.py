@@ -23,8 +23,10 @@ Values shared by several catalogues:
 `job_text`, `job_times`, `job_paths`, `job_tres`, `node_text`, `accounting_text`, `step_usage`, `explain_text`
 `job_states`, `node_states`      names of states, and --states
 `node_groups`     sinfo's lines: nodes of a partition whose shown values are equal
-`accounting_row`  a line of sacct: a job or a step, and values derived from its record
+`accounting_row`  a line of sacct: a job or a step, and values derived from its record; `accounting_style`: how they are
+                  shown
 `tres_numbers`    Slurm's numbers of TRES
 `request_kinds`   Slurm's names of requests, for sdiag
+`licenses`        licenses of the cluster: how many there are and how many jobs hold
 `users`, `local_time`    users and groups by name and number; times in SLURM_TIME_FORMAT
 """

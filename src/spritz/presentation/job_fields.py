@@ -78,11 +78,6 @@ def _array_task(now: float, task: int | None, array: Plain | None) -> str:
     return NA if task is None else str(task)
 
 
-def node_count(state: str, allocation: Plain | None, spec_nodes: int, tasks: int, per_task: int | None) -> int:
-    """Allocated nodes, or the least that the job will get."""
-    return len(allocation["nodes"]) if allocation else spec_nodes
-
-
 def allocated_hosts(allocation: Plain | None) -> str:
     """The allocation's nodes as a hostlist."""
     if not allocation:
@@ -120,17 +115,6 @@ def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reaso
     return allocated_hosts(allocation)
 
 
-def cpu_count(allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> int:
-    """Allocated CPUs, or the least that the job will get."""
-    if allocation:
-        return sum(int(node["cpus"], 16).bit_count() for node in allocation["nodes"])
-    return max(nodes, tasks * (per_task or 1) if not overcommit else nodes)
-
-
-def _cpus(now: float, allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> str:
-    return str(cpu_count(allocation, tasks, per_task, nodes, overcommit))
-
-
 def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, *, convert: bool = True) -> str:
     """MIN_MEMORY: for a node or a CPU; 0 without a request."""
     from spritz.notation.memory import format_mib
@@ -165,71 +149,15 @@ def _tres(now: float, requests: list[Plain], more: list[Plain] | None = None) ->
     return tres_text([*requests, *(more or [])])
 
 
-def tres_alloc(
-    allocation: Plain | None,
-    cpus: int,
-    memory_mib: int,
-    nodes: int,
-    *,
-    convert: bool = True,
-    billing: float | None = None,
-) -> str:
+def _tres_alloc(now: float, pairs: list[list[Any]], *, convert: bool = True) -> str:
     """TRES in Slurm's order: `cpu=8,mem=200M,node=2,billing=8,gres/gpu=2`; without `mem` if it is 0."""
-    from spritz.notation.memory import format_mib
+    from spritz.notation.tres import format as tres_pairs
 
-    counted: dict[str, int] = {}
-    if allocation:
-        memory_mib = sum(node.get("memory_mib", 0) for node in allocation["nodes"])
-        for node in allocation["nodes"]:
-            for gres in node.get("gres", ()):
-                name = f"gres/{gres['name']}"
-                counted[name] = counted.get(name, 0) + gres.get("count", 0)
-                if gres.get("type"):
-                    typed = f"{name}:{gres['type']}"
-                    counted[typed] = counted.get(typed, 0) + gres.get("count", 0)
-    words = [f"cpu={cpus}"]
-    if memory_mib:
-        words.append(f"mem={format_mib(memory_mib, convert=convert)}")
-    words += [f"node={nodes}", f"billing={cpus if billing is None else int(billing)}"]
-    words += [f"{name}={count}" for name, count in counted.items()]
-    return ",".join(words)
+    return tres_pairs(((name, count) for name, count in pairs), convert=convert)
 
 
-def _tres_alloc(
-    now: float,
-    allocation: Plain | None,
-    tasks: int,
-    per_task: int | None,
-    nodes: int,
-    overcommit: bool,
-    mem_node: int | None,
-    mem_cpu: int | None,
-    mem_counted: int,
-    gres: list[Any],
-    gpus: list[Any],
-    gpus_of_job: list[Any],
-    billing: float | None,
-    *,
-    convert: bool = True,
-) -> str:
-    cpus = cpu_count(allocation, tasks, per_task, nodes, overcommit)
-    count = len(allocation["nodes"]) if allocation else nodes
-    memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else mem_counted
-    text = tres_alloc(allocation, cpus, memory, count, convert=convert, billing=billing)
-    if allocation is None:
-        for request, times in (
-            *((request, nodes) for request in (*gres, *gpus)),
-            *((request, 1) for request in gpus_of_job),
-        ):
-            name, kind, number = request["name"], request.get("type", ""), request.get("count", 1) * times
-            text += f",gres/{name}={number}"
-            if kind:
-                text += f",gres/{name}:{kind}={number}"
-    return text
-
-
-def _tres_unconverted(now: float, *values: Any) -> str:
-    return _tres_alloc(now, *values, convert=False)
+def _tres_unconverted(now: float, pairs: list[list[Any]]) -> str:
+    return _tres_alloc(now, pairs, convert=False)
 
 
 def _share(now: float, sharing: str) -> str:
@@ -288,7 +216,7 @@ def _number(value: int | None) -> int:
 
 
 _TIMES = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
-_SIZE = ("allocation", "spec.tasks", "spec.cpus_per_task", "spec.nodes_min", "spec.overcommit")
+_START = ("state", "started_at", "ended_at", "expected_start_at", "spec.begin_at", "eligible_at")
 _LIMIT = ("time_limit_minutes", "spec.time_limit_minutes")
 
 
@@ -465,18 +393,10 @@ FIELDS: tuple[Field, ...] = (
     Field("DELAY_BOOT", ("spec.delay_boot_seconds",), _switch_wait, name="delayboot"),
     Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency, letter="E", name="dependency"),
     Field("DERIVED_EC", ("derived_exit_status",), _exit, name="derivedec"),
-    Field("ELIGIBLE_TIME", ("eligible_at",), job_times.moment, name="eligibletime"),
+    Field("ELIGIBLE_TIME", ("eligible_at", "spec.begin_at"), job_times.eligible, name="eligibletime"),
     Field(
         "END_TIME",
-        (
-            "state",
-            "ends_at",
-            "ended_at",
-            "time_limit_minutes",
-            "spec.time_limit_minutes",
-            "expected_start_at",
-            "spec.begin_at",
-        ),
+        (*_START, "ends_at", *_LIMIT),
         job_times.end,
         sort=job_times.end_order,
         letter="e",
@@ -516,11 +436,11 @@ FIELDS: tuple[Field, ...] = (
     Field("LICENSES", ("spec.licenses",), _or_null, letter="W", name="licenses"),
     Field(
         "LICENSES_ALLOC",
-        ("state", "spec.licenses"),
-        lambda now, state, text: (text if state in ("RUNNING", "SUSPENDED") else "") or NULL,
+        ("state", "spec.licenses", "licenses"),
+        lambda now, state, text, held: job_text.licenses_held(state, text, held) or NULL,
         name="licensesalloc",
     ),
-    Field("MAX_CPUS", _SIZE, lambda now, *size: str(cpu_count(*size)), name="maxcpus"),
+    Field("MAX_CPUS", ("cpu_count",), lambda now, count: str(count), name="maxcpus"),
     Field("MAX_NODES", ("spec.nodes_max", "allocation", "spec.nodes_min"), _max_nodes, name="maxnodes"),
     Field("MCSLABEL", ("spec.mcs_label",), lambda now, label: label or NULL, name="mcslabel"),
     Field("MEM_PER_TRES", ("spec.memory_mib_per_gpu",), _per_gpu, name="mem-per-tres"),
@@ -551,7 +471,7 @@ FIELDS: tuple[Field, ...] = (
     Field("NTASKS_PER_CORE", ("spec.tasks_per_core",), _or(NA), name="ntpercore"),
     Field("NTASKS_PER_NODE", ("spec.tasks_per_node",), lambda now, count: str(count or 0), name="ntpernode"),
     Field("NTASKS_PER_SOCKET", ("spec.tasks_per_socket",), _or(NA), name="ntpersocket"),
-    Field("CPUS", _SIZE, _cpus, sort=cpu_count, letter="C", name="numcpus"),
+    Field("CPUS", ("cpu_count",), lambda now, count: str(count), sort=_number, letter="C", name="numcpus"),
     Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order, letter="D", name="numnodes"),
     Field("TASKS", ("spec.tasks",), name="numtasks"),
     Field("ORIGIN", ("federation.origin",), _of_federation, name="origin"),
@@ -617,7 +537,7 @@ FIELDS: tuple[Field, ...] = (
     _fixed("SOCKETS_PER_BOARD", "0", "sperboard"),
     Field(
         "START_TIME",
-        ("state", "started_at", "expected_start_at", "spec.begin_at", "eligible_at"),
+        _START,
         job_times.start,
         sort=job_times.start_order,
         letter="S",
@@ -668,16 +588,7 @@ FIELDS: tuple[Field, ...] = (
     Field("TIME", _TIMES, job_times.used, sort=job_times.used_order, duration=True, letter="M", name="timeused"),
     Field(
         "TRES_ALLOC",
-        (
-            *_SIZE,
-            "spec.memory_mib_per_node",
-            "spec.memory_mib_per_cpu",
-            "spec.memory_mib_counted",
-            "spec.gres_per_node",
-            "spec.gpus_per_node",
-            "spec.gpus",
-            "billing",
-        ),
+        ("tres",),
         _tres_alloc,
         name="tres",
         aliases=("tres-alloc",),

@@ -123,22 +123,20 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
         now, job.state.value, job.started_at, job.ended_at, job.suspended_seconds, job.suspended_at
     )
     minimum = "N/A" if spec.time_min_minutes is None else format_minutes(spec.time_min_minutes)
-    pending = job.state.value == "PENDING"
-    begins = max(spec.begin_at, job.eligible_at)  # a requeued job becomes eligible in the future
-    start = (job.expected_start_at or (begins if begins > now else 0.0)) if pending else job.started_at
-    if job.state.ended and not start:
-        start = job.ended_at  # Slurm's start time for a job that never ran
-    limited = limit_minutes(job) < INFINITE
-    planned = start + limit_minutes(job) * 60.0 if start else 0.0
-    end = job.ended_at or ((planned if limited else 0.0) if pending else job.ends_at)
+    state, limit = job.state.value, limit_minutes(job)
+    start = job_text.shown_start(
+        now, state, job.started_at, job.ended_at, job.expected_start_at, spec.begin_at, job.eligible_at
+    )
+    end = job_text.shown_end(state, start, job.ends_at, job.ended_at, limit)
+    eligible = job_text.shown_eligible(job.eligible_at, spec.begin_at)
     suspended, before = suspension(job)
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []
-    if eligible := job_text.preemptable_at(job, start, exempt_seconds):
-        preempted.append(f"PreemptEligibleTime={moment(eligible)} PreemptTime={moment(job.preempted_at, 'None')}")
+    if preemptable := job_text.preemptable_at(job, start, exempt_seconds):
+        preempted.append(f"PreemptEligibleTime={moment(preemptable)} PreemptTime={moment(job.preempted_at, 'None')}")
     return [
-        f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
-        f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at or spec.begin_at)}",
+        f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit)} TimeMin={minimum}",
+        f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(eligible)}",
         f"AccrueTime={moment(job.grows_older_since)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
         *([f'CronJob=Yes CrontabSpec="{spec.cron.schedule}"'] if spec.cron is not None else []),
@@ -229,7 +227,7 @@ def _request(job: Job) -> list[str]:
         lines.append(f"Prefer={spec.prefer}")
     if job.reservation:
         lines.append(f"Reservation={job.reservation}")
-    held = spec.licenses if job.state.active else ""
+    held = job_text.licenses_held(job.state.value, spec.licenses, job.licenses)
     lines.append(
         f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "
         f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"

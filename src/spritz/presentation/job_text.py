@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import INFINITE
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.model.job.record import Job
 
 _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
@@ -79,6 +82,13 @@ def reason_word(reason: str, detail: str) -> str:
     return reason_text(reason, detail).replace(" ", "_")
 
 
+def licenses_held(state: str, text: str, held: Iterable[tuple[str, int]]) -> str:
+    """The licenses that a job holds: what it asked for, or the one of `a|b` that it got (`Job.licenses`)."""
+    if state not in ("RUNNING", "SUSPENDED"):
+        return ""
+    return ",".join(f"{name}:{count}" for name, count in held) if "|" in text else text
+
+
 def used_seconds(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> int:
     """Run time in seconds without suspensions; 0 before the start."""
     if not started or state == "PENDING":
@@ -95,6 +105,33 @@ def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int |
     return per_node or (tasks_per_node or 1) * (per_task or 1)
 
 
+def shown_start(
+    now: float, state: str, started: float, ended: float, expected: float, begin: float, eligible: float
+) -> float:
+    """When the job started. Of a pending job the expected start, else the begin time that it still waits for; of a job
+    that ended before it started its end, as in Slurm. 0.0: unknown.
+    """
+    if state != "PENDING":
+        return started or ended
+    # A requeued job becomes eligible in the future.
+    waits_until = max(begin, eligible)
+    return expected or (waits_until if waits_until > now else 0.0)
+
+
+def shown_end(state: str, start: float, ends: float, ended: float, limit_minutes: int | None) -> float:
+    """When the job ended, or its time limit ends, which is counted from `start` (`shown_start`) for a pending job.
+    0.0: unknown, or it has no limit.
+    """
+    if ended or state != "PENDING":
+        return ended or ends
+    return start + limit_minutes * 60.0 if start and limit_minutes is not None and limit_minutes < INFINITE else 0.0
+
+
+def shown_eligible(eligible: float, begin: float) -> float:
+    """When the job became eligible, or the begin time of one that waits for something else as well (0.0: unknown)."""
+    return eligible or begin
+
+
 def preemptable_at(job: Job, start: float, exempt_seconds: int | None) -> float:
     """When a started job may be preempted; 0 for a pending job, or if jobs are never preempted. `start`: its start.
 
@@ -104,4 +141,8 @@ def preemptable_at(job: Job, start: float, exempt_seconds: int | None) -> float:
         return 0.0
     if job.preempted_at:
         return job.started_at
-    return start + exempt_seconds if exempt_seconds is not None and start else 0.0
+    if exempt_seconds is None or not start:
+        return 0.0
+    from spritz.model.rules.preemption import exempt_until
+
+    return max(start, exempt_until(exempt_seconds, started_at=start, suspended=job.suspended_seconds))

@@ -55,33 +55,34 @@ def left(
     )
 
 
-def start(now: float, state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> str:
-    """START_TIME: when the job started; of a pending job the expected start or its begin time."""
-    # `eligible`: in the future for a requeued job that waits for a time.
-    return moment(now, _expected(now, expected, max(begin, eligible)) if state == "PENDING" else started)
+def start(now: float, state: str, started: float, ended: float, expected: float, begin: float, eligible: float) -> str:
+    """START_TIME: `job_text.shown_start`."""
+    return moment(now, job_text.shown_start(now, state, started, ended, expected, begin, eligible))
 
 
 def end(
     now: float,
     state: str,
-    ends: float,
+    started: float,
     ended: float,
-    granted: int | None,
-    requested: int | None,
     expected: float,
     begin: float,
+    eligible: float,
+    ends: float,
+    granted: int | None,
+    requested: int | None,
 ) -> str:
     """END_TIME: when the job ended or its limit ends; of a pending job from its expected start."""
-    if ended:
-        return moment(now, ended)
-    if state == "PENDING":
-        start_at, minutes = _expected(now, expected, begin), limit_order(granted, requested)
-        return NA if not start_at else "NONE" if minutes >= INFINITE else moment(now, start_at + minutes * 60.0)
-    return moment(now, ends)
+    start_at = job_text.shown_start(now, state, started, ended, expected, begin, eligible)
+    minutes = limit_order(granted, requested)
+    if state == "PENDING" and start_at and minutes >= INFINITE:
+        return "NONE"
+    return moment(now, job_text.shown_end(state, start_at, ends, ended, minutes))
 
 
-def _expected(now: float, expected: float, begin: float) -> float:
-    return expected or (begin if begin > now else 0.0)
+def eligible(now: float, eligible_at: float, begin: float) -> str:
+    """ELIGIBLE_TIME: `job_text.shown_eligible`."""
+    return moment(now, job_text.shown_eligible(eligible_at, begin))
 
 
 def limit_order(granted: int | None, requested: int | None) -> int:
@@ -89,25 +90,24 @@ def limit_order(granted: int | None, requested: int | None) -> int:
     return granted if granted is not None else requested if requested is not None else INFINITE
 
 
-def start_order(state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> float:
-    """Sort key of START_TIME, epoch seconds; unknown starts come last."""
-    return (expected or begin or float("inf")) if state == "PENDING" else started
+def start_order(state: str, started: float, ended: float, expected: float, begin: float, eligible: float) -> float:
+    """Sort key of START_TIME, epoch seconds, which does not depend on the present time; unknown starts come last."""
+    return (expected or begin or float("inf")) if state == "PENDING" else started or ended
 
 
 def end_order(
     state: str,
-    ends: float,
+    started: float,
     ended: float,
-    granted: int | None,
-    requested: int | None,
     expected: float,
     begin: float,
+    eligible: float,
+    ends: float,
+    granted: int | None,
+    requested: int | None,
 ) -> float:
     """Sort key of END_TIME, epoch seconds; unknown and unlimited ends come last."""
-    if state == "PENDING":
-        start_at, minutes = expected or begin, limit_order(granted, requested)
-        return start_at + minutes * 60.0 if start_at and minutes < INFINITE else float("inf")
-    return ended or ends or float("inf")
+    return job_text.shown_end(state, expected or begin, ends, ended, limit_order(granted, requested)) or float("inf")
 
 
 def used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:

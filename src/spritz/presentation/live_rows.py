@@ -51,6 +51,8 @@ JOB_COLUMNS: dict[str, str] = {
     "admin_comment": "spec.admin_comment",
     "expected_start_at": "expected_start_at",
     "expected_nodes": "expected_nodes",
+    "cpu_count": "cpu_count",
+    "gpu_count": "gpu_count",
 }
 
 #: Columns for which the scheduler must examine the whole queue: sent only if they are named.

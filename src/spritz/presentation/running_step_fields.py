@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from spritz.model.accounting.records import JobRecord, StepRecord
 from spritz.presentation import step_usage
-from spritz.presentation.accounting_fields import Style
 from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting_style import Style
 from spritz.presentation.table import Constant, TableField
 
 if TYPE_CHECKING:

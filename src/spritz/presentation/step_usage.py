@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.model.accounting.records import StepRecord
-    from spritz.presentation.accounting_fields import Style
     from spritz.presentation.accounting_row import Row
+    from spritz.presentation.accounting_style import Style
 
     Render = Callable[[Row, Style], str]
 

@@ -9,7 +9,7 @@
 `picture`     resources for dashboards, in addition to Slurm's documents (/spritz/v1/jobs, nodes, explain …)
 `app`         Starlette: a route for each operation of each version, and additional routes (/openapi, /docs)
 `protocol`    HTTP over uvicorn, with limits on slow and greedy clients
-`routing`     the operation of a path and a method; `site`: documents, a page to try them, hostlists
+`routing`     the operation of a path and a method; `site`: documents, hostlists; `page`: the documents as HTML
 `records`     job records as JSON, quickly; `configuration`: slurm.conf, as v0.0.45 has it; `yaml`; `users`
 `external`, `joining`   ends of external jobs, and tokens for machines that join (/spritz/v1)
 `main`, `options`, `serve`  the daemon

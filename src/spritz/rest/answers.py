@@ -155,3 +155,13 @@ def _printable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_printable(item) for item in value]
     return value
+
+
+class Refused(Exception):
+    """The operation ends with an error. `body`: the part of the answer to send nevertheless."""
+
+    def __init__(self, code: str, description: str = "", source: str = "", *, body: Json | None = None) -> None:
+        super().__init__(description or code)
+        self.code = code
+        self.fault = Fault(code=code, description=description, source=source)
+        self.body = body or {}

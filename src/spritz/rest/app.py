@@ -24,11 +24,11 @@ from spritz.presentation.json.documents import VERSIONS
 from spritz.presentation.json.documents import operations as operations_of
 from spritz.presentation.json.shape import Shapes
 from spritz.rest import answers, operations
-from spritz.rest.answers import Answer, Fault
+from spritz.rest.answers import Answer, Fault, Refused
 from spritz.rest.callers import Caller, NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
 from spritz.rest.intake import Intake, Problems
-from spritz.rest.operations import CHANGING_GETS, Ask, Listing, Refused, Unchanged
+from spritz.rest.operations import CHANGING_GETS, Ask, Listing, Unchanged
 from spritz.rest.routing import Router
 from spritz.rest.site import site_routes
 from spritz.rest.yaml import NotYaml, from_yaml, to_yaml

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import find_slurm_conf, locate_controller
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 from spritz.rest.options import USAGE, Options, parse
 from spritz.runtime import log
@@ -47,9 +48,7 @@ def _start(options: Options) -> int:
     try:
         from spritz.rest.serve import bind, check_tls, serve
     except ImportError as error:
-        raise SpritzError(
-            f"slurmrestd needs {error.name}, which is not installed", hint="pip install 'spritz[rest]'"
-        ) from error
+        raise SpritzError(f"slurmrestd needs {error.name}, which is not installed", hint=pip_install("rest")) from error
     sockets = bind(options.addresses)
     _become(options)
     _check_user(slurm_user)

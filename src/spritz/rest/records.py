@@ -34,25 +34,25 @@ class JobWriter:
         self._kind = [(key, keys[key]) for key in keys if key not in OWN_KEYS]
         self._kinds: dict[object, bytes] = {}
 
-    def loose(self, job: Job, exempt_seconds: int | None = None) -> Json:
+    def loose(self, job: Job, now: float, exempt_seconds: int | None = None) -> Json:
         """The record before it is shaped. `exempt_seconds`: `model.queries.job_records.Jobs.exempt_of`."""
-        return job_json(job, self._cluster, exempt_seconds)
+        return job_json(job, now, self._cluster, exempt_seconds)
 
-    def shaped(self, job: Job, exempt_seconds: int | None = None) -> Json:
+    def shaped(self, job: Job, now: float, exempt_seconds: int | None = None) -> Json:
         """The record in the version's form."""
-        return _shaped(self._all, self.loose(job, exempt_seconds))
+        return _shaped(self._all, self.loose(job, now, exempt_seconds))
 
-    def record(self, job: Job, exempt_seconds: int | None = None) -> bytes:
+    def record(self, job: Job, now: float, exempt_seconds: int | None = None) -> bytes:
         """The record in the version's form, as JSON text."""
         kind = kind_of(job)
         if kind is None:
-            return encoded(self.shaped(job, exempt_seconds))
+            return encoded(self.shaped(job, now, exempt_seconds))
         shared = self._kinds.get(kind)
         if shared is None:
             if len(self._kinds) >= _KINDS_MAX:
                 self._kinds.clear()
-            shared = self._kinds[kind] = b"," + encoded(_shaped(self._kind, self.loose(job)))[1:]
-        return encoded(_shaped(self._own, own_json(job, self._cluster, exempt_seconds)))[:-1] + shared
+            shared = self._kinds[kind] = b"," + encoded(_shaped(self._kind, self.loose(job, now)))[1:]
+        return encoded(_shaped(self._own, own_json(job, now, self._cluster, exempt_seconds)))[:-1] + shared
 
 
 def _shaped(keys: Iterable[tuple[str, Convert]], record: Json) -> Json:

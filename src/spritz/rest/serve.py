@@ -8,11 +8,9 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import uvicorn
-
+from spritz.http.serving import Server
 from spritz.model.errors import SpritzError
 from spritz.rest import protocol
 from spritz.rest.app import Settings, application
@@ -33,25 +31,6 @@ STOP_SECONDS = 5
 
 #: Backlog: most connections that the kernel queues until they are accepted.
 _BACKLOG = 1024
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers. TLS is for addresses of the network; Unix sockets do without."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        servers, tls = [], self.config.ssl
-        for is_unix in (False, True):
-            group = [opened for opened in sockets or () if (opened.family == socket.AF_UNIX) is is_unix]
-            if group:
-                self.config.ssl = None if is_unix else tls
-                await super().startup(sockets=group)
-                servers += self.servers
-        self.servers = servers
-        self._ready()
 
 
 def bind(addresses: tuple[str, ...]) -> list[socket.socket]:
@@ -141,22 +120,17 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
             *picture_routes(daemons, settings.authentication, log),
         ]
         app = application(daemons, settings, SystemClock(), log, routes=routes)
-        config = uvicorn.Config(
+        server = Server(
             app,
             http=protocol.Protocol,
-            ws="none",
             lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_certfile=options.tls_cert or None,
             ssl_keyfile=options.tls_key or None,
+            on_ready=lambda: log.info("daemon.started", addresses=",".join(options.addresses)),
         )
-        server = _Server(config, lambda: log.info("daemon.started", addresses=",".join(options.addresses)))
         if open_addresses := [] if options.tls_cert else [name for name in options.addresses if _leaves_machine(name)]:
             log.warning(
                 "tokens.unencrypted",
@@ -167,13 +141,13 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            server.should_exit = True
+            server.stop()
             events.close()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         try:
-            await server._serve(sockets)
+            await server.serve(sockets)
         finally:
             daemons.close()
             tasks.cancel_all()

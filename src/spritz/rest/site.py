@@ -1,7 +1,4 @@
-"""Additional routes: the documents, a page for reading and trying them, and hostlists.
-
-The page uses the script and styles of Swagger UI from a pinned package. It loads nothing from other hosts, which its
-content security policy enforces.
+"""Additional routes: the documents, a page for reading them, and hostlists.
 
 Source: slurmrestd(8) /openapi, /openapi.json, /openapi.yaml, /openapi/v3; openapi/util.
 """
@@ -10,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct, ValidationError, json
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from spritz import SLURM_VERSION
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import compress, expand
 from spritz.presentation.json.documents import document
+from spritz.rest.page import POLICY, page
 from spritz.rest.yaml import to_yaml
 
 if TYPE_CHECKING:
@@ -32,27 +29,10 @@ if TYPE_CHECKING:
 #: Longest body of a request to /util, in bytes.
 _UTIL_BYTES_MAX = 64 * 1024
 
-_POLICY = {
-    "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-    ),
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-}
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Slurm REST API</title>
-<link rel="stylesheet" href="/docs/swagger-ui.css"></head>
-<body><div id="swagger-ui"></div>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/start.js"></script></body></html>
-"""
-_START = 'window.ui = SwaggerUIBundle({url: "/openapi/v3", dom_id: "#swagger-ui", deepLinking: true});\n'
-
-_ASSETS = {
-    "swagger-ui.css": "text/css",
-    "swagger-ui-bundle.js": "text/javascript",
-    "favicon-32x32.png": "image/png",
 }
 
 
@@ -77,6 +57,11 @@ def whole_document(versions: tuple[str, ...], plugins: tuple[str, ...]) -> bytes
     return json.encode(whole)
 
 
+@cache
+def _page(versions: tuple[str, ...], plugins: tuple[str, ...]) -> str:
+    return page(json.decode(whole_document(versions, plugins)))
+
+
 def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence[BaseRoute]:
     """Routes for the application. They reveal nothing about the cluster, so they need no authentication."""
 
@@ -89,14 +74,15 @@ def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence
     async def either(request: Request) -> Response:
         return await (as_yaml if "yaml" in request.headers.get("accept", "") else as_json)(request)
 
+    async def as_page(_: Request) -> Response:
+        return HTMLResponse(_page(versions, plugins), headers=_HEADERS)
+
     routes = [
         *(Route(path, either) for path in ("/openapi", "/openapi/", "/openapi/v3", "/openapi/v3/")),
         Route("/openapi.json", as_json),
         Route("/openapi.yaml", as_yaml),
-        Route("/docs", _page),
+        Route("/docs", as_page),
         Route("/docs/", _to_docs),
-        Route("/docs/start.js", _start),
-        Route("/docs/{name}", _asset),
         Route("/", _to_docs),
     ]
     for path, handler in (("/util/hostnames", _hostnames), ("/util/hostlist", _hostlist)):
@@ -104,26 +90,8 @@ def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence
     return routes
 
 
-async def _page(_: Request) -> Response:
-    return HTMLResponse(_PAGE, headers=_POLICY)
-
-
-async def _start(_: Request) -> Response:
-    return Response(_START, media_type="text/javascript", headers=_POLICY)
-
-
 async def _to_docs(_: Request) -> Response:
     return RedirectResponse("/docs", 307)
-
-
-async def _asset(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in _ASSETS:
-        return Response("", 404)
-    import swagger_ui_bundle
-
-    path = Path(str(swagger_ui_bundle.swagger_ui_path)) / name
-    return FileResponse(path, media_type=_ASSETS[name], headers={**_POLICY, "Cache-Control": "max-age=86400"})
 
 
 class _Hostlist(Struct):

@@ -6,7 +6,7 @@ import asyncio
 import grp
 import pwd
 
-from spritz.rest.operations import Refused
+from spritz.rest.answers import Refused
 
 #: Time limit of a lookup in seconds.
 _SECONDS = 5.0

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from spritz import SLURM_VERSION
+from spritz.extras import missing, pip_install
 from spritz.model.errors import SpritzError
 
 
@@ -45,6 +46,12 @@ def run_daemon(
         return error.exit_code
     except KeyboardInterrupt:  # before the daemon handles the signal itself
         return 130
+
+
+def require(what: str, extra: str) -> None:
+    """Raises SpritzError, with the command that helps, if packages of this extra are missing. `what` needs them."""
+    if lacks := missing(extra):
+        raise SpritzError(f"{what} needs {lacks}, not installed here", hint=pip_install(extra))
 
 
 def error_lines(name: str, error: SpritzError) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +32,9 @@ UNSENT_BYTES_MAX = 512 * 1024 * 1024
 
 #: Seconds for a peer to read the last bytes.
 LINGER_SECONDS = 1.0
+
+#: Bytes read at once from a connection that has ended.
+_PIECE_BYTES = 64 * 1024
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -56,6 +60,22 @@ def socket_of(transport: asyncio.BaseTransport) -> Iterator[socket.socket]:
         yield connection
     finally:
         connection.detach()
+
+
+def unread(transport: asyncio.BaseTransport) -> bytes:
+    """Bytes that a peer sent before it went away: a failed write ends a transport at once, with these bytes (a task's
+    last line) still in its socket.
+    """
+    plain_socket = transport.get_extra_info("socket")
+    if plain_socket is None or transport.get_extra_info("ssl_object") is not None:
+        return b""
+    pieces = []
+    try:
+        while piece := os.read(plain_socket.fileno(), _PIECE_BYTES):
+            pieces.append(piece)
+    except OSError:
+        pass  # nothing more
+    return b"".join(pieces)
 
 
 class Receiver(Protocol):

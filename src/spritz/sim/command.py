@@ -6,18 +6,21 @@ The command line is a contract that other programs rely on: see docs/simulate.md
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from spritz.runtime.daemon_command import require
 from spritz.sim.course import draw
 from spritz.sim.files import check_drawable, check_writable
-from spritz.sim.gang_run import run_gang
 from spritz.sim.report import show
-from spritz.sim.swf_run import run_swf
+from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from spritz.cli.context import Context
+    from spritz.sim.report import Report
 
 BREAKDOWNS = ("user", "group", "size", "queue", "name")
 RUNTIMES = ("requested", "actual", "predicted")
@@ -80,6 +83,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="one JSON object")
 
 
+#: Models of published studies by form, as a module and a function of it: a distribution of its own, by name alone.
+_STUDIES = {
+    "trace": ("spritz_testing.studies.processors.command", "run_swf"),
+    "gang": ("spritz_testing.studies.gang.command", "run_gang"),
+    "pods": ("spritz_testing.studies.pods.command", "run_pods"),
+}
+
 #: Options that only some forms accept: option -> (forms, default)
 _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
     "processors": (("trace",), None),
@@ -122,22 +132,32 @@ def run(arguments: Namespace, context: Context) -> int:
     if form == "pods" and arguments.node_list is None:
         return _wrong(context, "--pods needs --node-list CSV")
     _check_files(arguments)
-    if form == "pods":
-        from spritz.sim.pods_run import run_pods
-
-        reports = [run_pods(arguments, context)]
-    elif form == "gang":
-        reports = [run_gang(arguments, context)]
-    elif form == "config":
+    if form == "config":
+        require("spritz simulate --config", "controller")
         from spritz.sim.config_run import run_config
 
         reports = run_config(arguments, context)
     else:
-        reports = [run_swf(arguments, context)]
+        reports = [_study(form)(arguments, context)]
     show(reports, context, as_object=arguments.json)
     if arguments.plot:
         draw(arguments.plot, [(report.title, report.course) for report in reports if report.course is not None])
     return 0
+
+
+def _study(form: str) -> Callable[[Namespace, Context], Report]:
+    """Raises TraceError if the models of published studies are not installed."""
+    module, function = _STUDIES[form]
+    try:
+        run: Callable[[Namespace, Context], Report] = getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "spritz_testing":
+            raise
+        raise TraceError(
+            f"the model of {_called(form)} is not part of Spritz",
+            "pip install spritz-testing (in a checkout: ./testing), or replay TRACE on a cluster: --config slurm.conf",
+        ) from error
+    return run
 
 
 def _check_files(arguments: Namespace) -> None:

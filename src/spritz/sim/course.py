@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spritz.extras import pip_install
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def draw(path: str, courses: Sequence[tuple[str, Course]]) -> None:
         mpl.use("Agg")
         from matplotlib import pyplot
     except ImportError as error:
-        raise TraceError("--plot needs matplotlib", "pip install 'spritz[plot]'") from error
+        raise TraceError("--plot needs matplotlib", pip_install("plot")) from error
     figure, (upper, lower) = pyplot.subplots(2, 1, sharex=True, figsize=(10, 6), layout="constrained")
     for title, curve in courses:
         width = (curve.end - curve.begin) / len(curve.used) / 86400

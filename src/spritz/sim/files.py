@@ -6,6 +6,7 @@ import os
 from errno import EACCES, EISDIR, ENOENT
 from importlib.util import find_spec
 
+from spritz.extras import pip_install
 from spritz.sim.trace.workload import TraceError
 
 #: formats of `--plot`, by the extension of the file name
@@ -24,7 +25,7 @@ def check_writable(path: str) -> None:
 def check_drawable(path: str) -> None:
     """Raises TraceError if no picture can be written there."""
     if find_spec("matplotlib") is None:
-        raise TraceError("--plot needs matplotlib", "pip install 'spritz[plot]'")
+        raise TraceError("--plot needs matplotlib", pip_install("plot"))
     if path.rpartition(".")[2].lower() not in FORMATS:
         raise TraceError(f"{path}: --plot writes {', '.join(FORMATS)}, as the file's name ends")
     check_writable(path)

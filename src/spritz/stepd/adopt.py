@@ -10,8 +10,8 @@ from __future__ import annotations
 import glob
 import os
 
+from spritz.model.errors import UnsupportedFormat
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
-from spritz.model.stored import UnsupportedFormat
 from spritz.process_identity import Process, lives
 from spritz.stepd import namespaces, processes, record
 from spritz.stepd.spec import RECORD, SupervisorSpec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from spritz.model.stored import UnsupportedFormat
+from spritz.model.errors import UnsupportedFormat
 from spritz.process_identity import Process, lives
 from spritz.stepd import processes, record
 from spritz.stepd.spec import RECORD

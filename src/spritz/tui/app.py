@@ -95,6 +95,10 @@ class Top(App[int]):
         Binding("ctrl+q", "leave", priority=True),
     ]
 
+    #: made by `compose`
+    table: Table
+    page: Page
+
     class Arrived(Message):
         """Updates of the feed have arrived."""
 
@@ -109,10 +113,10 @@ class Top(App[int]):
         self.details = Details(self, conf)
         self._clock = SystemClock()
         self._ahead = 0.0
-        self.queue = QueueView(self.picture, self.now)
+        self.queue: QueueView = QueueView(self.picture, self.now)
         self.nodes = NodesView(self.picture)
         self.gpus = GpusView(self.picture)
-        self.history = HistoryView()
+        self.history: HistoryView = HistoryView()
         self.views: tuple[View, ...] = (self.queue, self.nodes, self.gpus, self.history)
         self.view: View = self.queue
         self._said: tuple[str, str, float] = ("", "", 0.0)
@@ -128,7 +132,7 @@ class Top(App[int]):
 
     def compose(self) -> ComposeResult:
         """Table and page, between the lines at the top and at the bottom."""
-        self.head, self.foot, self.page_head = Head(self), Foot(self), PageHead(self)
+        self.head, self.foot, self.page_head = Head(self), Foot(self.foot_text), PageHead(self)
         self.table, self.page = Table(self.view), Page()
         yield self.head
         with Container(id="main"):

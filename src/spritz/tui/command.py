@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
+from spritz.extras import pip_install
 from spritz.live import snapshot
 from spritz.live.choice import ORDERS, Choice, chosen
 from spritz.live.feed import Feed, cluster_name, whole
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.live.picture import Update
     from spritz.tui.app import Mail
 
-_EXTRA = "spritz top needs Textual, which is not installed: pip install 'spritz[top]' (--once and --json do without)"
+_EXTRA = "spritz top needs Textual, which is not installed: {} (--once and --json do without)"
 #: Most jobs in a snapshot as text, without --all.
 _ROWS = 40
 #: Seconds to wait for the first update before Textual is imported.
@@ -111,7 +112,7 @@ def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int
         if error.name and error.name.partition(".")[0] in ("textual", "rich"):
             if painted:
                 context.stdout.write(_MAIN_SCREEN)
-            context.error(_EXTRA)
+            context.error(_EXTRA.format(pip_install("top")))
             return 1
         raise
     mail = Mail()

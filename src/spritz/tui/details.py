@@ -6,7 +6,7 @@ Commands and files are read in threads. An answer that arrives after the cursor 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import DecodeError
 
@@ -20,22 +20,61 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from textual.timer import Timer
+    from textual.widget import Widget
 
     from spritz.live import commands
     from spritz.live.jobs import Job
     from spritz.live.nodes import Node
-    from spritz.tui.app import Top
-    from spritz.tui.views import Past
+    from spritz.live.picture import Picture
+    from spritz.tui.pages import Page
+    from spritz.tui.table import Table
+    from spritz.tui.views import Past, View
 
 #: Seconds after a move of the cursor until its row is queried.
 _SETTLE_SECONDS = 0.12
 
 
+class Screen(Protocol):
+    """What is shown at present, and how a page is filled later (`app.Top`)."""
+
+    @property
+    def picture(self) -> Picture: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def queue(self) -> View: ...
+
+    @property
+    def history(self) -> View: ...
+
+    @property
+    def table(self) -> Table: ...
+
+    @property
+    def page(self) -> Page: ...
+
+    @property
+    def page_head(self) -> Widget: ...
+
+    @property
+    def is_helping(self) -> bool: ...
+
+    def run_command(self, words: list[str], then: Callable[[commands.Done], None], *, columns: int = 0) -> None: ...
+
+    def run_worker(self, work: Awaitable[None]) -> object: ...
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+
 class Details:
     """The contents of the page. `mode` is a key of `lines.MODES`, `title` names the subject."""
 
-    def __init__(self, top: Top, conf: str | None) -> None:
+    def __init__(self, top: Screen, conf: str | None) -> None:
         self.mode = "o"
         self.title = ""
         self._top, self._conf = top, conf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -14,13 +14,49 @@ from spritz.tui.table import style
 from spritz.tui.views import bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from textual import events
 
-    from spritz.tui.app import Top
+    from spritz.live.picture import Picture, Sums
+    from spritz.tui.details import Details
+    from spritz.tui.views import View
 
 MODES = {"o": "Output", "w": "Why", "i": "Details", "h": "History", "e": "Efficiency"}
+
+
+class Viewed(Protocol):
+    """The cluster, and the view that is shown of it (`app.Top`)."""
+
+    @property
+    def picture(self) -> Picture: ...
+
+    @property
+    def sums(self) -> Sums: ...
+
+    @property
+    def views(self) -> Sequence[View]: ...
+
+    @property
+    def view(self) -> View: ...
+
+    def now(self) -> float: ...
+
+    def chosen_text(self) -> str: ...
+
+    def show_view(self, number: int) -> None: ...
+
+
+class Paged(Protocol):
+    """The mode of the page, and whether its subject is a job (`app.Top`)."""
+
+    @property
+    def about_jobs(self) -> bool: ...
+
+    @property
+    def details(self) -> Details: ...
+
+    def show_mode(self, key: str) -> None: ...
 
 
 class Head(Widget):
@@ -28,7 +64,7 @@ class Head(Widget):
 
     DEFAULT_CSS = "Head { height: 2; dock: top; }"
 
-    def __init__(self, top: Top) -> None:
+    def __init__(self, top: Viewed) -> None:
         super().__init__()
         self._top = top
 
@@ -83,7 +119,7 @@ class PageHead(Widget):
 
     DEFAULT_CSS = "PageHead { height: 1; }"
 
-    def __init__(self, top: Top) -> None:
+    def __init__(self, top: Paged) -> None:
         super().__init__()
         self._top = top
 
@@ -114,13 +150,14 @@ class Foot(Widget):
 
     DEFAULT_CSS = "Foot { height: 1; dock: bottom; }"
 
-    def __init__(self, top: Top) -> None:
+    def __init__(self, text: Callable[[], tuple[str, str]]) -> None:
+        """`text` gives the words and their style."""
         super().__init__()
-        self._top = top
+        self._text = text
 
     def render_line(self, y: int) -> Strip:
-        """The text of `Top.foot_text`, cut to the width."""
-        text, words = self._top.foot_text()
+        """The text, cut to the width."""
+        text, words = self._text()
         return Strip([Segment(text, style(words))]).adjust_cell_length(self.size.width)
 
 

@@ -7,7 +7,6 @@ page again when something on it has changed, and inserts the differences.
 `main`      the process: options, socket, end
 `app`       routes, sessions and security headers around every answer
 `sessions`  one-time links, sessions, tokens against forged requests
-`rest`      slurmrestd: requests, and its event stream
 `records`   jobs and nodes, with the fields that pages show
 `picture`   the state of the cluster, kept up to date by events
 `drawing`   figures: which job has which GPU, and the time line

@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from spritz.http.rest import VERSION, RestError
 from spritz.web import commands, users
 from spritz.web.app import Site, View, form_of, route
-from spritz.web.rest import VERSION, RestError
 
 #: Verb -> (request for a job, past participle for the notice).
 _DONE = {

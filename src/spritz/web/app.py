@@ -26,11 +26,11 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from spritz.http.rest import Rest, RestError
 from spritz.web import users, words
 from spritz.web.attempts import Attempts, Network, Rates, address_of
 from spritz.web.picture import Picture
 from spritz.web.recorder import Recorder
-from spritz.web.rest import Rest, RestError
 from spritz.web.samples import Samples
 from spritz.web.sessions import SESSION_SECONDS, SHARE_SECONDS, Secret, Session, Sessions
 

@@ -14,7 +14,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from spritz.web.rest import RestError
+from spritz.http.rest import RestError
 
 if TYPE_CHECKING:
     from spritz.web.users import Account

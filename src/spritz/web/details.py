@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.web.rest import VERSION, RestError
+from spritz.http.rest import VERSION, RestError
 
 if TYPE_CHECKING:
     from spritz.web.app import View

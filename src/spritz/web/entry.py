@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from spritz.http.rest import RestError
 from spritz.web import pages
 from spritz.web.actions import notice
 from spritz.web.app import HEADERS, Site, View, form_of, log_in, route
 from spritz.web.login import OIDC_SECONDS, OidcLogin
 from spritz.web.picture import EVERY_JOB, Change, Viewer
-from spritz.web.rest import RestError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -25,11 +25,11 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import httpx
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
+from spritz.http.rest import RestError
+from spritz.http.transport import Http, NoAnswer, Unsendable
 from spritz.web import commands
-from spritz.web.rest import RestError
 from spritz.web.sessions import Session
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 #: Lifetime of a viewer's token in seconds; it is renewed when a fifth of that is left.
 TOKEN_SECONDS = 1800
+
+#: Seconds for each answer of the identity provider.
+PROVIDER_SECONDS = 10.0
 
 #: Seconds within which a viewer must return from the identity provider.
 OIDC_SECONDS = 600
@@ -148,6 +151,30 @@ class Provider(Struct, frozen=True, kw_only=True):
     scope: str = "openid profile"
 
 
+class _Unusable(Exception):
+    """The identity provider did not answer, refused, or sent no JSON object."""
+
+
+async def _asked(url: str, form: bytes | None = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    """What the provider answers to a GET, or to a POST of the form. Raises _Unusable."""
+    server = "/".join(url.split("/", 3)[:3])
+    http = Http(server, timeout=PROVIDER_SECONDS)
+    try:
+        answer = await http.send(
+            "GET" if form is None else "POST", url.removeprefix(server), body=form, headers=headers
+        )
+    except (NoAnswer, Unsendable) as error:
+        raise _Unusable(f"{url}: {error}") from error
+    finally:
+        await http.close()
+    if not 200 <= answer.status < 300:
+        raise _Unusable(f"{url}: HTTP status {answer.status}")
+    try:
+        return json.decode(answer.body, type=dict[str, Any])
+    except DecodeError as error:
+        raise _Unusable(f"{url}: {error}") from error
+
+
 def _is_root(user: str) -> bool:
     try:
         return pwd.getpwnam(user).pw_uid == 0
@@ -171,11 +198,9 @@ class OidcLogin(SiteLogin):
         if self._known is not None and self._known[0] > time.monotonic() and not again:
             return self._known[1], self._known[2]
         try:
-            async with httpx.AsyncClient(timeout=10) as client:
-                answer = await client.get(f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration")
-                document = answer.raise_for_status().json()
-                keys = (await client.get(document["jwks_uri"])).raise_for_status().json()
-        except (httpx.HTTPError, ValueError, KeyError) as error:
+            document = await _asked(f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration")
+            keys = await _asked(document["jwks_uri"])
+        except (_Unusable, KeyError) as error:
             raise RestError(f"The identity provider does not answer: {error}") from error
         if document.get("issuer") != self.provider.issuer:
             raise RestError("The identity provider's name differs from --oidc-issuer.")
@@ -214,12 +239,13 @@ class OidcLogin(SiteLogin):
             "client_id": self.provider.client_id,
             "code_verifier": values["verifier"],
         }
-        login = (self.provider.client_id, self.provider.client_secret) if self.provider.client_secret else None
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if self.provider.client_secret:
+            login = f"{self.provider.client_id}:{self.provider.client_secret}"
+            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         try:
-            async with httpx.AsyncClient(timeout=10, auth=login) as client:
-                answer = await client.post(document["token_endpoint"], data=form)
-                token = answer.raise_for_status().json()["id_token"]
-        except (httpx.HTTPError, ValueError, KeyError) as error:
+            token = (await _asked(document["token_endpoint"], urlencode(form).encode(), headers))["id_token"]
+        except (_Unusable, KeyError) as error:
             raise RestError(f"The identity provider gives no token: {error}", 403) from error
         claims = self._verified(token, keys)
         if claims is None:

@@ -13,9 +13,9 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from spritz.http.rest import RestError
 from spritz.web import reading, users
 from spritz.web.details import detail_of
-from spritz.web.rest import RestError
 
 if TYPE_CHECKING:
     from spritz.web.app import View

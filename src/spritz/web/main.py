@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spritz.extras import pip_install
 from spritz.web.sessions import SHARE_SECONDS, Secret
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"spritz-dashboard: {name}{getattr(error, 'strerror', None) or error}\n")
         return 1
     except ImportError as error:
-        sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
+        sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: {pip_install('dashboard')}\n")
         return 1
 
 
@@ -149,12 +150,10 @@ def _print_link(directory: Path) -> int:
 
 
 async def _serve(arguments: Namespace, directory: Path) -> int:
-    import uvicorn
-
+    from spritz.http.serving import Server
     from spritz.web.app import Settings, Site, application
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     host, _, port = arguments.listen.rpartition(":")
     try:
         listener = _listener(host or "127.0.0.1", int(port))
@@ -177,24 +176,18 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
     site = Site(settings, secret, _login(arguments, secret), directory)
     scheme = "https" if arguments.tls_cert else "http"
     url = f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
-    config = uvicorn.Config(
+    server = Server(
         application(site, routes(site)),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
         ssl_certfile=arguments.tls_cert or None,
         ssl_keyfile=arguments.tls_key or None,
         timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
     )
-    server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         site.stopping.set()
-        server.should_exit = True
+        server.stop()
 
     site.stop = stop
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -204,7 +197,7 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
     written.write_text(json.dumps({"url": url, "pid": os.getpid()}))
     written.replace(state)
     try:
-        await server._serve([listener])
+        await server.serve([listener])
     finally:
         state.unlink(missing_ok=True)
     return 1 if site.failed else 0

@@ -11,12 +11,12 @@ from urllib.parse import quote
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from spritz.http.rest import VERSION, RestError
 from spritz.notation.hostlist import expand
 from spritz.web import commands, curves, drawing, logs, run_pages
 from spritz.web.app import Site, View, route
 from spritz.web.details import detail_of
 from spritz.web.records import Job
-from spritz.web.rest import VERSION, RestError
 from spritz.web.words import count, memory, reason_text, span, state
 
 #: Rows on each page of a listing.

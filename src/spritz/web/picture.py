@@ -2,7 +2,8 @@
 
 A Picture subscribes to `/spritz/v1/events`, lists jobs and nodes, and then requests only those that events mention.
 Viewers with the same privileges share a Picture; without viewers it ends after `LINGER_SECONDS`. While slurmrestd does
-not answer, the Picture keeps its contents and `error` has the reason; it is rebuilt when slurmrestd answers again.
+not answer, the Picture keeps its contents and `error` has the reason. When it answers again, the stream goes on where
+it broke, and all is listed anew, since the viewer's rights may have changed meanwhile.
 
 Times are the controller's: `now()` follows its clock, not the local one.
 """
@@ -11,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
 
+from spritz.http.rest import Rest, RestError
+from spritz.http.stream import Bookmark, Event
 from spritz.notation.hostlist import expand
-from spritz.web.records import FIELDS, ExpectedAnswer, Job, JobsAnswer, Node, NodesAnswer
-from spritz.web.rest import Rest, RestError
+from spritz.web.records import Expected, Job, Node, NodesAnswer
 
 _log = logging.getLogger("spritz.web")
 
@@ -102,6 +103,7 @@ class Picture:
         self._dirty_jobs: set[int] = set()
         self._dirty_nodes: set[str] = set()
         self._whole = False
+        self._bookmark = Bookmark()
         self._news = asyncio.Event()
         self.cache: dict[str, tuple[int, bytes]] = {}
 
@@ -128,8 +130,8 @@ class Picture:
     async def _run(self) -> None:
         while not self._unwatched():
             try:
-                async with self.rest.events(None) as frames, asyncio.TaskGroup() as tasks:
-                    reader = tasks.create_task(self._read(frames))
+                async with self.rest.events(self._bookmark) as events, asyncio.TaskGroup() as tasks:
+                    reader = tasks.create_task(self._read(events))
                     await self._load()
                     self._turn("")
                     refresher = tasks.create_task(self._keep())
@@ -171,21 +173,15 @@ class Picture:
         for viewer in self.viewers:
             viewer.tell(topics, jobs)
 
-    async def _read(self, frames: AsyncIterator[tuple[str, bytes]]) -> None:
-        async for name, data in frames:
-            if not name or name == "hello":
+    async def _read(self, events: AsyncIterator[Event]) -> None:
+        async for event in events:
+            if event.type in ("hello", "resumed"):
                 continue
-            if name in ("reset", "dropped"):
+            if event.type == "reset":
                 self._whole = True
             else:
-                try:
-                    event = json.loads(data)
-                    if not isinstance(event, dict):
-                        raise ValueError("not an object")
-                except ValueError as error:  # the stream ended within a line, for example
-                    raise RestError(f"an event of the stream cannot be read ({error})") from error
-                self._mark(name, event)
-                self.recent.append(event)
+                self._mark(event.type, event.body)
+                self.recent.append(event.body)
                 del self.recent[:-RECENT]
             self._news.set()
         raise RestError("the event stream ended")
@@ -233,7 +229,7 @@ class Picture:
         self._whole = False
         self._dirty_jobs.clear()
         self._dirty_nodes.clear()
-        answer = await self.rest.get("/spritz/v1/jobs", JobsAnswer, fields=",".join(FIELDS))
+        answer = await self.rest.rows(Job)
         self._set_clock(answer.now)
         self.jobs = {job.id: job for job in answer.rows}
         await self._load_nodes()
@@ -252,8 +248,7 @@ class Picture:
             self._tell({"jobs", "nodes"}, numbers)
             return
         if numbers:
-            query = {"fields": ",".join(FIELDS), "ids": ",".join(map(str, sorted(numbers)))}
-            answer = await self.rest.get("/spritz/v1/jobs", JobsAnswer, **query)
+            answer = await self.rest.rows(Job, ids=",".join(map(str, sorted(numbers))))
             self._set_clock(answer.now) if answer.now else None
             told = {job.id: job for job in answer.rows}
             for number in numbers - told.keys():
@@ -288,10 +283,10 @@ class Picture:
         if not any(job.is_pending for job in self.jobs.values()):
             expected = {}
         else:
-            answer = await self.rest.get(
-                "/spritz/v1/jobs", ExpectedAnswer, fields="id,expected_start_at,expected_nodes", states="PENDING"
-            )
-            expected = {number: (at, nodes) for number, at, nodes in answer.rows if at}
+            answer = await self.rest.rows(Expected, states="PENDING")
+            expected = {
+                row.id: (row.expected_start_at, row.expected_nodes) for row in answer.rows if row.expected_start_at
+            }
         if expected != self.expected:
             self.expected = expected
             for viewer in self.viewers:

@@ -12,17 +12,18 @@ import logging
 import os
 import sqlite3
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.http.rest import RestError
 from spritz.web import commands, drawing, users
 from spritz.web.picture import Picture, Viewer
 from spritz.web.records import Job
-from spritz.web.rest import RestError
 from spritz.web.samples import ClusterSample, JobSample
 from spritz.web.sessions import Session
 
 if TYPE_CHECKING:
-    from spritz.web.app import Site
+    from spritz.web.login import Login
+    from spritz.web.samples import Samples
 
 _log = logging.getLogger("spritz.web")
 
@@ -43,6 +44,21 @@ PRUNE_SECONDS = 900.0
 
 #: A step's (CPU seconds, bytes of memory, bytes read, bytes written), by its name.
 Steps = dict[str, tuple[float, float, float, float]]
+
+
+class Site(Protocol):
+    """Whose pictures of the cluster are sampled, and where the samples go (`app.Site`)."""
+
+    @property
+    def settings(self) -> users.Settings: ...
+
+    @property
+    def samples(self) -> Samples: ...
+
+    @property
+    def login(self) -> Login: ...
+
+    async def picture(self, session: Session) -> Picture: ...
 
 
 class Recorder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from spritz.http.records import Allocation, Gres, Share
 
 #: States in which a job holds nodes.
 _ACTIVE = frozenset({"RUNNING", "SUSPENDED"})
@@ -16,45 +18,6 @@ _CONDITIONS = (
 )
 
 
-class Gres(Struct, frozen=True):
-    """Devices of a type; `indexes`: hexadecimal mask of their numbers ("0": a mere count)."""
-
-    name: str = ""
-    type: str = ""
-    count: int = 1
-    indexes: str = "0"
-
-    @property
-    def mask(self) -> int:
-        """The mask of device numbers as an integer."""
-        return int(self.indexes, 16)
-
-
-class OnNode(Struct, frozen=True):
-    """A job's resources on a node. `cpus`: a hexadecimal mask."""
-
-    node: str
-    cpus: str = "0"
-    memory_mib: int = 0
-    gres: tuple[Gres, ...] = ()
-
-    @property
-    def cpu_count(self) -> int:
-        """Number of CPUs in the mask."""
-        return int(self.cpus, 16).bit_count()
-
-    @property
-    def gpus(self) -> tuple[Gres, ...]:
-        """The GPUs, and GPUs of which the job holds shares."""
-        return tuple(gres for gres in self.gres if gres.name in ("gpu", "shard", "mps"))
-
-
-class Allocation(Struct, frozen=True):
-    """A job's resources on all its nodes."""
-
-    nodes: tuple[OnNode, ...] = ()
-
-
 class Array(Struct, frozen=True):
     """The pending tasks of an array without records of their own. `pending`: hexadecimal mask of task ids."""
 
@@ -64,7 +27,7 @@ class Array(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True, array_like=True, kw_only=True):
-    """A row of `/spritz/v1/jobs`, in the order of `FIELDS`."""
+    """A row of `/spritz/v1/jobs`."""
 
     id: int
     array_job_id: int = 0
@@ -76,7 +39,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     account: str = ""
     qos: str = ""
     partition: str = ""
-    raw_state: str = ""
+    raw_state: str = field(name="state", default="")
     reason: str = ""
     reason_detail: str = ""
     priority: int = 0
@@ -93,10 +56,10 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
     nodes_min: int = 1
     tasks: int = 1
     cpus_per_task: int | None = None
-    asked_gpus: tuple[Gres, ...] = ()
-    asked_gpus_per_node: tuple[Gres, ...] = ()
-    asked_gpus_per_task: tuple[Gres, ...] = ()
-    asked_gres_per_node: tuple[Gres, ...] = ()
+    asked_gpus_per_node: tuple[Gres, ...] = field(name="gpus_per_node", default=())
+    #: held, or the least that it requests
+    cpus: int = field(name="cpu_count", default=1)
+    gpus: int = field(name="gpu_count", default=0)
 
     @property
     def state(self) -> str:
@@ -130,7 +93,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
         return max(1, int(self.array.pending, 16).bit_count()) if self.array is not None else 1
 
     @property
-    def nodes(self) -> tuple[OnNode, ...]:
+    def nodes(self) -> tuple[Share, ...]:
         """The resources on each node, while the job runs."""
         return self.allocation.nodes if self.allocation is not None else ()
 
@@ -145,56 +108,17 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
         return len(self.nodes) or self.nodes_min
 
     @property
-    def cpus(self) -> int:
-        """Number of CPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(node.cpu_count for node in self.nodes)
-        return max(self.tasks, self.nodes_min) * (self.cpus_per_task or 1)
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs that the job holds, or requests."""
-        if self.nodes:
-            return sum(gres.count for node in self.nodes for gres in node.gres if gres.name == "gpu")
-        per_node = sum(gres.count for gres in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(gres))
-        per_task = sum(gres.count for gres in self.asked_gpus_per_task)
-        return sum(gpu.count for gpu in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
-
-    @property
     def exit_text(self) -> str:
         """Exit status and signal, such as `1:0`."""
         return f"{self.exit_status >> 8}:{self.exit_status & 0x7F}"
 
 
-def _is_gpu(gres: Gres) -> bool:
-    return gres.name in ("gpu", "")
+class Expected(Struct, frozen=True, array_like=True):
+    """When and where the scheduler expects a waiting job to start; 0.0: it does not know."""
 
-
-#: Fields to request, in the order of Job's fields.
-FIELDS = tuple(
-    {
-        "raw_state": "state",
-        "asked_gpus": "gpus",
-        "asked_gpus_per_node": "gpus_per_node",
-        "asked_gpus_per_task": "gpus_per_task",
-        "asked_gres_per_node": "gres_per_node",
-    }.get(name, name)
-    for name in Job.__struct_fields__
-)
-
-
-class JobsAnswer(Struct):
-    """The answer to GET /spritz/v1/jobs with the columns `FIELDS`; `now` in epoch seconds."""
-
-    now: float
-    rows: list[Job]
-
-
-class ExpectedAnswer(Struct):
-    """The answer to GET /spritz/v1/jobs with the columns `id,expected_start_at,expected_nodes`."""
-
-    now: float
-    rows: list[tuple[int, float, tuple[str, ...]]]
+    id: int
+    expected_start_at: float = 0.0
+    expected_nodes: tuple[str, ...] = ()
 
 
 class Gpus(Struct, frozen=True):

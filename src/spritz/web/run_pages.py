@@ -12,11 +12,11 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from spritz.http.rest import RestError
 from spritz.web import commands, curves, users
 from spritz.web.actions import notice
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.details import detail_of, owner_of, submitted_at
-from spritz.web.rest import RestError
 from spritz.web.words import number
 
 #: Most runs in the list, and in a comparison.

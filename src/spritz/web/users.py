@@ -16,15 +16,15 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from spritz.http.rest import RestError
 from spritz.web import reading
-from spritz.web.rest import RestError
 
 if TYPE_CHECKING:
-    from spritz.web.app import Site, View
+    from spritz.web.sessions import Session
 
 #: Most reader processes at a time; seconds without a question after which a reader ends; time limit of an answer.
 READERS_MAX, READER_IDLE_SECONDS, READER_SECONDS = 64, 60.0, 20.0
@@ -55,7 +55,32 @@ class Account(Struct, frozen=True, kw_only=True):
         return {"user": self.uid, "group": self.gid, "extra_groups": list(self.groups)}
 
 
-async def account(view: View) -> Account | None:
+class Settings(Protocol):
+    @property
+    def own_files(self) -> bool: ...
+
+
+class Site(Protocol):
+    """What all viewers share (`app.Site`)."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def readers(self) -> Readers: ...
+
+
+class Viewer(Protocol):
+    """Whose files or commands are asked for (`app.View`)."""
+
+    @property
+    def site(self) -> Site: ...
+
+    @property
+    def session(self) -> Session: ...
+
+
+async def account(view: Viewer) -> Account | None:
     """The account for the viewer's processes; None if the dashboard's own user is the viewer. Raises RestError."""
     settings, name = view.site.settings, view.session.user
     if settings.own_files:
@@ -93,7 +118,7 @@ def _account(name: str) -> Account | None:
     return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid, groups=tuple(groups), home=entry.pw_dir or "/")
 
 
-async def call(view: View, work: Callable[..., Any], *words: Any) -> Any:
+async def call(view: Viewer, work: Callable[..., Any], *words: Any) -> Any:
     """Call a function of `reading` with the viewer's privileges. Raises RestError."""
     user = await account(view)
     if user is None:

@@ -2,6 +2,8 @@
 
 `builders`    a small cluster around a `Machine`, driven by hand; `history`: accounting's events by the thousand
 `transcript`  conversations with the core as text files, with `--bless`; `rendering` writes what came
+`memory_journal`  the controller's journal in memory
+`studies`     models of published scheduling studies: `spritz simulate` without `--config`
 `kubernetes`  a Kubernetes API, with which the operator can be tried: `python -m spritz_testing.kubernetes`
 `daemons`     the real daemons under faults on virtual time: `python -m spritz_testing.daemons`
 """

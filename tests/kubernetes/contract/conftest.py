@@ -15,7 +15,7 @@ import pytest
 from spritz.k8s.api import Api, ApiFailure
 
 if TYPE_CHECKING:
-    from spritz.k8s.http import Stream
+    from spritz.http.transport import Stream
     from spritz_testing.kubernetes.server import KubeServer
 
 Json = dict[str, Any]

@@ -53,7 +53,11 @@ def apart(function: Callable[..., T], *args: object) -> T:
 def _started() -> subprocess.Popen[bytes]:
     global _parent
     if _parent is None or _parent.poll() is not None:
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}"}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": "0",
+            "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT / 'testing/src'}:{_ROOT}",
+        }
         command = [sys.executable, "-m", "tests.simulation.daemons.apart"]
         _parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, env=environment)
     return _parent

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from spritz.accounting.ledger import Ledger
+from spritz.accounting.ledger.ledger import Ledger
 from spritz.core import effects
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick

@@ -56,7 +56,7 @@ def known() -> list[Known]:
 def simulate(*arguments: str, output: Path) -> subprocess.CompletedProcess[str]:
     """Run the command line, with its result in a file."""
     command = [sys.executable, "-m", "spritz_testing.daemons", *arguments, "--jobs", "1", "--no-shrink"]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src"), "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT / 'testing/src'}", "PYTHONHASHSEED": "0"}
     return subprocess.run(
         [*command, "--json", str(output)],
         cwd=output.parent,

@@ -19,7 +19,11 @@ _ROOT = Path(__file__).parents[3]
 def call(
     *arguments: str, directory: Path, module: str = "spritz_testing.daemons", hash_seed: int = 17
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}", "PYTHONHASHSEED": str(hash_seed)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT / 'testing/src'}:{_ROOT}",
+        "PYTHONHASHSEED": str(hash_seed),
+    }
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=200, check=False

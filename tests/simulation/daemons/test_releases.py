@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model import stored
+from spritz.model.errors import UnsupportedFormat
 from spritz.model.events import codec
 from spritz_testing.daemons import releases
 from spritz_testing.daemons import site as site  # its seam has two releases
@@ -61,7 +61,7 @@ def _goes_on(seed: int) -> list[str]:
     cluster.world.current = process
     payload = codec.encode_events([])
     process.is_next_release = False
-    with pytest.raises(stored.UnsupportedFormat):
+    with pytest.raises(UnsupportedFormat):
         codec.decode_events(payload)
     codec.encode_events([])
     cluster.close()

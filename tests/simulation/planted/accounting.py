@@ -6,7 +6,7 @@ from tests.simulation.planted.entry import Edit, Planted
 
 _OUTBOX = "controller/outbox.py"
 _STORE = "accounting/store.py"
-_LEDGER = "accounting/ledger.py"
+_LEDGER = "accounting/ledger/ledger.py"
 _NEEDS = ("accounting",)
 
 FAULTS = (

@@ -76,7 +76,7 @@ FAULTS = (
         new="state.arrays_running.get(job.id, 0) > job.array.limit",
         also=(
             Edit(
-                "scheduling/plan/cycle.py",
+                "scheduling/plan/decisions.py",
                 "if limit and self.snapshot.array_running.get(array_id, 0) + begun >= limit:",
                 "if limit and self.snapshot.array_running.get(array_id, 0) + begun > limit:",
             ),
@@ -242,7 +242,7 @@ FAULTS = (
         file=_ENDING,
         old="""\
     if hold is Hold.NONE:
-        hold = job.hold  # set while it ran
+        hold = job.hold  # set while it ran: `scontrol hold` of a running job is for its next life
 """,
         new="",
         why="A hold that was acknowledged while the job ran is lost when it is requeued, and the job starts.",

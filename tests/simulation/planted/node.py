@@ -36,6 +36,8 @@ FAULTS = (
         old="""\
         if key in self._ended:
             return []
+        # Of a life that is gone no step was here by this key, so no report of it will come: it is refused, and the
+        # controller takes the launch for failed.
         if life in self._gone:
 """,
         new="""\

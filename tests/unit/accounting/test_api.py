@@ -47,7 +47,7 @@ def asked(store: Store, uid: int | None, request: SelectJobs, longest: int | Non
 
     async def ask() -> list[int]:
         api = Api(store, SystemClock(), get_logger("test"), 999_999, **options)
-        api.longest_window = longest
+        api.callers.longest_window = longest
         call: Any = SimpleNamespace(caller=None if uid is None else SimpleNamespace(uid=uid), machine=None)
         try:
             return [job.job.uid async for piece in api.select_jobs(request, call) for job in piece.jobs]

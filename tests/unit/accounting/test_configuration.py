@@ -97,7 +97,9 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
 def test_keys_that_hold_for_accounts_are_taken_when_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "slurmdbd.conf"
     path.write_text("AllowNoDefAcct=yes\nAllResourcesAbsolute=yes\nDefaultQOS=Low,high\nMessageTimeout=33\n")
-    api: Any = SimpleNamespace(admin=SimpleNamespace(), debug_flags=SimpleNamespace(put=lambda flags: None))
+    api: Any = SimpleNamespace(
+        admin=SimpleNamespace(), callers=SimpleNamespace(), debug_flags=SimpleNamespace(put=lambda flags: None)
+    )
     _configure(api, load_slurmdbd(str(path)))
     assert set(api.book_options) == {"AllowNoDefAcct", "AllResourcesAbsolute"}
     assert (api.default_qos, api.message_timeout) == ("low,high", 33.0)

@@ -45,7 +45,7 @@ def test_requests_are_shown_with_audit_rpcs(tmp_path: Path) -> None:
     statistics = CallStatistics()
     log = SimpleNamespace(info=lambda _, **fields: said.append(fields))
     engine = open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db"))
-    shown = DebugFlags(SimpleNamespace(engine=engine, statistics_of_calls=statistics, log=log))  # type: ignore[arg-type]
+    shown = DebugFlags(SimpleNamespace(engine=engine, statistics_of_calls=statistics, log=log))
     for flags in (["AuditRPCs"], []):
         shown.put(flags)
         statistics.note("Ping", 5, 0.25)

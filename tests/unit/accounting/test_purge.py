@@ -8,7 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from spritz.accounting.purge import cutoff, next_hour, rules_of
+from spritz.accounting.purge import cutoff, rules_of
+from spritz.accounting.spans import next_hour
 from spritz.config.loaded import DbdSettings
 
 

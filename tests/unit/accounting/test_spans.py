@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from spritz.accounting.rollup import spans
+from spritz.accounting import spans
 
 
 @pytest.fixture(params=["UTC", "Europe/Berlin", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe"])

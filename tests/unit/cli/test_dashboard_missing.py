@@ -11,6 +11,7 @@ import pytest
 
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, rest, up
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 
@@ -31,7 +32,7 @@ def test_the_extra_of_the_dashboard_is_named_before_anything_starts(
     context = Context("spritz", {}, str(tmp_path), io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match="the dashboard needs a_package_that_is_missing") as refusal:
         command.run(parser.parse_args(["--dir", str(tmp_path), *words]), context)
-    assert refusal.value.hint == "pip install 'spritz[dashboard]'"
+    assert refusal.value.hint == pip_install("dashboard")
     assert not started
 
 

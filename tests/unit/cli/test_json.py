@@ -156,7 +156,8 @@ def test_records_made_in_one_pass_are_what_the_whole_answer_would_be(site: Site)
     ended = site.running("n3")
     site.world.finished(ended, status=9 << 8)
     cluster = asked(site, squeue.main, "--json")["meta"]["slurm"]["cluster"]
-    records = [dict(sorted(jobs.job_json(job, cluster).items())) for job in site.world.state.jobs.values()]
+    now, known = site.world.now, site.world.state.jobs.values()
+    records = [dict(sorted(jobs.job_json(job, now, cluster).items())) for job in known]
     for record in records:
         assert [type(value) for value in record.values()] == [type(value) for value in records[0].values()]
     out = site.run(squeue.main, "--json", "-t", "all").out

@@ -22,6 +22,7 @@ from spritz.model.states import JobFlag
 from spritz.presentation import accounting_fields as fields
 from spritz.presentation import step_usage as usage
 from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting_style import Style
 from spritz.presentation.table import Table, help_format
 
 #: 2023-11-14T22:13:20 in UTC
@@ -90,7 +91,7 @@ def a_step(**values: Any) -> StepRecord:
 
 
 def shown(columns: str, job: JobRecord, step: StepRecord | None = None, **options: Any) -> str:
-    style = fields.Style(options.pop("environ", {}), **options)
+    style = Style(options.pop("environ", {}), **options)
     steps = [step] if step is not None else [a_step()]
     row = Row(job, step, steps, NOW, (0.0, 0.0))
     return "|".join(str(column.field.render(row, style)) for column in columns_of(columns))
@@ -98,7 +99,7 @@ def shown(columns: str, job: JobRecord, step: StepRecord | None = None, **option
 
 def test_columns_are_as_wide_as_slurms_and_what_is_cut_ends_in_a_plus() -> None:
     context = a_context()
-    listing = RowListing(Table(columns_of(fields.DEFAULT)), fields.Style({}), context)
+    listing = RowListing(Table(columns_of(fields.DEFAULT)), Style({}), context)
     listing.header()
     listing.row(Row(a_job(state="CANCELLED", cancelled_by=1001), None, [], NOW, (0.0, 0.0)))
     assert context.stdout.getvalue() == (  # type: ignore[attr-defined]  # a StringIO
@@ -121,7 +122,7 @@ def test_a_jobs_label_and_the_number_of_its_reservation_are_on_its_own_line() ->
 def test_parsable_forms_cut_nothing(trailing: bool, delimiter: str, line: str) -> None:
     context = a_context()
     table = Table(columns_of("JOBID,User"), 1 if trailing else 2, delimiter)
-    RowListing(table, fields.Style({}), context).row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
+    RowListing(table, Style({}), context).row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
     assert context.stdout.getvalue() == line  # type: ignore[attr-defined]
 
 
@@ -197,7 +198,7 @@ def test_widths_are_slurms() -> None:
 def test_spans_of_time_are_never_cut_and_points_in_time_have_no_mark() -> None:
     context = a_context()
     columns = columns_of("elapsed%3,start%10,state%4,cputimeraw%1")
-    listing = RowListing(Table(columns), fields.Style({}), context)
+    listing = RowListing(Table(columns), Style({}), context)
     listing.header()
     listing.row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
     heading, _, line = context.stdout.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
@@ -217,7 +218,7 @@ def test_what_22_05_writes_of_clocks_keys_and_qos_by_number() -> None:
     step = a_step(step_id=0)
     for row, words in ((None, "|0|Unknown|Unknown"), (a_step(), "0||0|0"), (step, "0||Unknown|Unknown")):
         assert shown("avecpufreq,wckeyid,reqcpufreq,reqcpufreqgov", a_job(), row) == words
-    style = fields.Style({})
+    style = Style({})
     style.qos_numbers = {"normal": 1, "gold": 7}
     (column,) = columns_of("qosraw")
     assert column.field.render(Row(a_job(qos="gold"), None, [], NOW, (0.0, 0.0)), style) == "7"

@@ -442,7 +442,7 @@ def test_a_connection_that_was_closed_for_idleness_is_found_out_before_anything_
     with serving({Ask: echo}, limits=Limits(idle_seconds=0.5)) as server:
         address = ("127.0.0.1", server.port)
         monkeypatch.setattr(sync, "connect_controller", lambda wait_seconds=None: connect_address(address, timeout=100))
-        session = Session(Context("scontrol", {}, "/", sys.stdin, sys.stdout, sys.stderr, os.getpid()))
+        session = Session(Context("scontrol", {}, "/", sys.stdin, sys.stdout, sys.stderr, os.getpid()), lambda: "")
         with connect_address(address, timeout=100) as connection:
             assert connection.call(Ask(text="one"), Answer).text == "one"
             assert session.call(Ask(text="one"), Answer).text == "one"

@@ -11,6 +11,7 @@ from functools import cache
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from spritz.config.schema import (
     cgroup_keys,
@@ -28,7 +29,6 @@ from spritz.config.schema.options import INTEGERS, OPTIONS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.resources import GresCapacity, NodeCapacity
 from tests.unit.config.sources import names
 
 #: One process reads the sources, once.
@@ -38,10 +38,11 @@ pytestmark = pytest.mark.xdist_group("sources")
 _TELLING = (
     "config/schema/",
     "config/show.py",
-    "config/reference.py",
     "config/render.py",
     "presentation/",
     "cli/local/",
+    # What fields declare is no use of a key of the same name.
+    "model/job/record.py",
 )
 
 #: Fields that only show what was configured, with the reason.
@@ -75,7 +76,24 @@ def test_a_key_that_is_done_is_read(name: str) -> None:
     assert key.lower() in _words(), f"{name} is marked done in config/schema/status.py, and nothing reads it"
 
 
-@pytest.mark.parametrize("record", [ClusterSettings, Partition, NodeConfig, NodeCapacity, GresCapacity])
+def _records(*kinds: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    """These and the records in them: policies of preemption, priorities, power …"""
+    found: list[type[msgspec.Struct]] = []
+    infos: list[inspect.Type] = [*inspect.multi_type_info(kinds)]
+    while infos:
+        info = infos.pop(0)
+        if isinstance(info, inspect.StructType):
+            if info.cls not in found:
+                found.append(info.cls)
+                infos += [field.type for field in info.fields]
+            continue
+        for name in ("types", "item_types"):
+            infos += getattr(info, name, ())
+        infos += [getattr(info, name) for name in ("item_type", "key_type", "value_type") if hasattr(info, name)]
+    return found
+
+
+@pytest.mark.parametrize("record", _records(ClusterSettings, Partition, NodeConfig))
 def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> None:
     unused = {f"{record.__name__}.{name}" for name in record.__struct_fields__ if name not in _attributes()}
     assert unused - set(_SHOWN) == set(), "unused fields"

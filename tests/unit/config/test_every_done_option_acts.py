@@ -11,23 +11,18 @@ import msgspec
 import pytest
 
 from spritz.cli.submit.rows import rows_of
+from spritz.model.job.duties import FIELDS
 from spritz.model.job.record import JobSpec
-from spritz.model.job.step import StepSpec
+from spritz.model.job.step import IDLE, StepSpec
 from tests.unit.config.sources import names
 
 #: One process reads the sources, once.
 pytestmark = pytest.mark.xdist_group("sources")
 
-#: Fields that nothing acts on, with the reason why the option is kept all the same.
-_RECORDED = {
-    "JobSpec.system_comment": "shown",
-    "JobSpec.submit_session": "shown as AllocNode:Sid",
-    "JobSpec.export": "recorded; the command has acted on it",
-    "JobSpec.memory_bind": "only none, which is what happens",
-    "JobSpec.wait_all_nodes": "nodes are ready when they are given: one that does not answer is not",
-    "StepSpec.client_pid": "shown as SrunHost:Pid",
-    "StepSpec.memory_bind": "only none, which is what happens",
-    "StepSpec.exclusive": "acts as --exact, which is set with it",
+#: Fields that declare that nothing acts on them.
+_IDLE = {
+    JobSpec: {name for name, duty in FIELDS.items() if duty.idle},
+    StepSpec: set(IDLE),
 }
 
 _SHOWING = ("presentation/", "config/")
@@ -54,5 +49,6 @@ def test_every_option_that_is_not_refused_is_read(letter: str) -> None:
 
 @pytest.mark.parametrize("record", [JobSpec, StepSpec])
 def test_what_options_fill_is_used(record: type[msgspec.Struct]) -> None:
-    unused = {f"{record.__name__}.{name}" for name in record.__struct_fields__ if name not in _attributes()}
-    assert unused - set(_RECORDED) == set(), "fields of requests that nothing acts on"
+    unused = {name for name in record.__struct_fields__ if name not in _attributes()}
+    assert unused - _IDLE[record] == set(), "fields of requests that nothing acts on"
+    assert _IDLE[record] <= set(record.__struct_fields__), "fields that are gone"

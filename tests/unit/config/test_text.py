@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.configuration import counts, markdown
 
 from spritz.config.load import load
-from spritz.config.reference import counts, markdown
 from spritz.config.render import gres_conf, quoted, slurm_conf, whole
 from spritz.config.show import show_config
 from tests.unit.config.configs import FILES, loaded

@@ -17,17 +17,17 @@ from spritz.controller.api.submit import Submissions
 from spritz.controller.journal import blobs as module
 from spritz.controller.journal.blobs import BlobCollector, BlobStore
 from spritz.controller.journal.contract import BlobDamaged, Group, JournalCorrupt, content_key
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.sqlite import SqliteJournal
-from spritz.controller.writer.commit import InlineCommitter
+from spritz.controller.writer.commit import Committer, InlineCommitter
 from spritz.controller.writer.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
-from .test_loop import Add, Counter
+from .test_loop import Add, Counter, SlowCommitter, turns
 
 ALICE, BOB = 1001, 1002
 
@@ -39,10 +39,11 @@ def job(script_key: str = "", environment_key: str = "", uid: int = ALICE) -> An
 class Bench:
     """A collector over a journal in memory, behind the real single writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, committer: Committer | None = None) -> None:
         self.store = MemoryStore()
         self.journal = MemoryJournal(self.store)
         self.blobs = BlobStore(self.journal)
+        self.committer = committer or InlineCommitter(lambda error: pytest.fail(str(error)))
         self.jobs: dict[int, Any] = {}
         self.removals: list[set[str]] = []
         self.loop = asyncio.new_event_loop()
@@ -53,7 +54,7 @@ class Bench:
             Counter(),
             self.journal,
             self.blobs,
-            InlineCommitter(lambda error: pytest.fail(str(error))),
+            self.committer,
             SystemClock(),
             get_logger("test"),
             on_effects=lambda effects: None,
@@ -231,6 +232,132 @@ def test_a_collection_stops_no_turn_of_the_loop_for_all_jobs(bench: Bench, monke
     assert bench.loop.run_until_complete(main()) > 10
     assert set(bench.store.blobs) == {named, again}
     assert bench.removals == [{dropped}]
+
+
+# What comes again while it is removed
+
+
+def test_a_script_that_comes_again_before_its_removal_stays(bench: Bench) -> None:
+    """slurmdbd is behind: what was found unnamed waits, and is named by another job meanwhile."""
+    read = 0
+    bench.collector.needed_after = lambda: read
+    key = bench.put(b"script")
+    bench.collect()
+    assert bench.blobs.removable
+    bench.jobs[1] = job(script_key=bench.put(b"script"))
+    read = bench.writer.last_sequence
+    bench.collect()
+    assert set(bench.store.blobs) == {key}
+
+
+def test_a_script_that_comes_again_just_when_its_removal_is_decided_is_stored_after_it(bench: Bench) -> None:
+    key = bench.put(b"script")
+
+    async def main() -> None:
+        await bench.blobs.find_unnamed([], 1)
+        loop = asyncio.get_running_loop()
+        removal = asyncio.create_task(bench.writer.remove_unnamed_blobs(1))
+        loop.call_soon(bench.blobs.put, b"script")  # in the turn in which the removal has begun
+        bench.writer.handle(Add(1), SYSTEM)  # the event of the job that names it is committed at the end of that turn
+        assert await removal
+        await bench.writer.drain()
+
+    bench.loop.run_until_complete(main())
+    assert bench.removals == [{key}]
+    assert set(bench.store.blobs) == {key}
+
+
+def test_an_environment_is_named_by_its_job(bench: Bench) -> None:
+    key = bench.put(b"PATH=/bin")
+    bench.jobs[1] = job(environment_key=key)
+    bench.collect()
+    assert set(bench.store.blobs) == {key}
+
+
+def test_a_script_found_lost_during_a_collection_ends_it_not(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE", 1)
+    keys = sorted((bench.put(b"first"), bench.put(b"second")), key=list(bench.blobs.known).index)
+    bench.blobs._cache.clear()  # as after a restart
+
+    async def main() -> None:
+        collection = asyncio.create_task(bench.collector.collect())
+        while not bench.blobs.removable:  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0)
+        for key in keys:
+            if key not in bench.blobs._unnamed:
+                bench.blobs._lost(key)  # what a read does that finds no such row
+        await collection
+
+    bench.loop.run_until_complete(main())
+    assert len(bench.removals) == 1
+    assert bench.blobs.known == set()
+
+
+def test_a_script_of_a_refused_submission_is_not_removed_before_it_is_stored(bench: Bench) -> None:
+    bench.put(b"other")
+    refused = bench.blobs.put(b"refused")  # no events follow
+    bench.collect()
+    assert bench.removals == [{content_key(b"other")}]
+    assert refused in bench.blobs.known
+    bench.put(b"next")
+    bench.collect()
+    assert bench.store.blobs == {}
+    assert bench.blobs.known == set()
+
+
+def test_a_script_waits_for_slurmdbd_from_when_it_was_first_found(bench: Bench) -> None:
+    """Were it found anew each time, slurmdbd that is always a little behind would keep it for ever."""
+    read = 0
+    bench.collector.needed_after = lambda: read
+    key = bench.put(b"script")
+    bench.jobs[1] = job(script_key=bench.put(b"of a job"))
+    bench.collect()
+    read = bench.writer.last_sequence
+    bench.put(b"of a job")
+    bench.collect()
+    assert key not in bench.store.blobs
+
+
+def test_a_script_stays_until_the_end_of_its_last_job_is_durable() -> None:
+    """A crash that undoes that end leaves a job that is to be launched."""
+    slow = SlowCommitter()
+    bench = Bench(slow)
+
+    async def main() -> None:
+        key = bench.blobs.put(b"script")
+        bench.writer.handle(Add(1), SYSTEM)
+        await turns()
+        slow.finish()
+        bench.writer.handle(Add(1), SYSTEM)  # the job ends
+        collection = asyncio.create_task(bench.collector.collect())
+        await turns(10)
+        assert len(slow.waiting) == 1, "the group of the end, and no removal behind it"
+        slow.finish()
+        await turns(10)
+        slow.finish()
+        await collection
+        assert bench.removals == [{key}]
+
+    bench.loop.run_until_complete(main())
+    bench.loop.close()
+
+
+def test_a_large_script_can_be_read_while_its_group_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_BYTES_MAX", 4)
+    slow = SlowCommitter()
+    bench = Bench(slow)
+
+    async def main() -> None:
+        key = bench.blobs.put(b"script")
+        assert await bench.blobs.get(key) == b"script"
+        bench.writer.handle(Add(1), SYSTEM)
+        await turns()
+        assert await bench.blobs.get(key) == b"script"
+        slow.finish()
+        assert await bench.blobs.get(key) == b"script"
+
+    bench.loop.run_until_complete(main())
+    bench.loop.close()
 
 
 def test_no_user_fills_the_disk_with_scripts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

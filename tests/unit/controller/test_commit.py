@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from spritz.controller.journal.contract import JournalError, JournalFailed
-from spritz.controller.writer.commit import CommitThread
+from spritz.controller.writer.commit import CommitThread, InlineCommitter
 
 SECONDS = 100.0
 
@@ -90,6 +90,35 @@ def test_a_failure_is_told_once_and_nothing_is_done_after_it() -> None:
         assert [error.message for error in failures] == ["no space left on device"]
 
     asyncio.run(main())
+
+
+def test_nor_is_anything_done_after_a_failure_without_a_thread() -> None:
+    failures: list[JournalError] = []
+
+    def refuse() -> None:
+        raise JournalFailed("no space left on device")
+
+    committer = InlineCommitter(failures.append)
+    committer.put(refuse, lambda: pytest.fail("it is not done"))
+    committer.put(lambda: pytest.fail("nor is this"), lambda: pytest.fail("nor is this told"))
+    assert [error.message for error in failures] == ["no space left on device"]
+
+
+def test_work_that_ends_after_its_loop_is_told_to_nobody() -> None:
+    """The daemon has given up waiting for the disk; the thread must end all the same."""
+    released = threading.Event()
+    committers: list[CommitThread] = []
+
+    def wait() -> None:
+        released.wait(SECONDS)
+
+    async def main() -> None:
+        committers.append(CommitThread(lambda error: pytest.fail(str(error))))
+        committers[0].put(wait, lambda: pytest.fail("nobody is there"))
+
+    asyncio.run(main())
+    released.set()
+    committers[0].close()
 
 
 def test_an_error_that_is_not_the_journals_own_is_told_as_its_failure() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.controller.jobcomp.ended import EndedJob
 from spritz.controller.jobcomp.filetxt import FileLog, line
-from spritz.controller.jobcomp.listener import EndedJob
 from spritz.controller.jobcomp.web import document
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE

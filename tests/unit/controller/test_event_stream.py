@@ -25,7 +25,6 @@ from spritz.client.errors import RemoteError
 from spritz.controller.api import events as events_module
 from spritz.controller.api.events import BATCH_MAX, REPLAYS_MAX, EventStream
 from spritz.controller.journal.contract import Group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.reader import JournalReader
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.events.codec import encode_events
@@ -36,6 +35,7 @@ from spritz.runtime.log import get_logger
 from spritz.wire.envelope import encode, encode_request
 from spritz.wire.versions import hello
 from spritz_testing.builders import World
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 from tests.unit.client.conversation import LOG, abstract_name
 from tests.unit.controller.heard import Heard
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Journal
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.recovery import recover
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.controller.writer.commit import CommitThread, InlineCommitter
@@ -44,6 +43,7 @@ from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz_testing.builders import capacity, job_spec, node_share
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 SETTINGS = ClusterSettings(crontabs=True, scheduler_parameters=(("hetjob_share_nodes", ""),))
 

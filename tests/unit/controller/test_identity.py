@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 from spritz.client.channel.handling import Call, Deferred
-from spritz.controller.api.identity import Identity, Lookups, identified
+from spritz.controller.callers.identity import Identity, Lookups, identified
 from spritz.model.cluster import Caller
 from spritz.model.errors import SpritzError
 from spritz.runtime import tasks

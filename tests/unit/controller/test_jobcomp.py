@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.jobcomp.listener import EndedJob, Listener
+from spritz.controller.jobcomp.ended import EndedJob
+from spritz.controller.jobcomp.listener import Listener
 from spritz.controller.jobcomp.script import variables
 from spritz.controller.jobcomp.spool import Full, Spool
 from spritz.controller.jobcomp.web import Poster, Server, document, encode, start_document

@@ -11,10 +11,10 @@ import pytest
 
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group, JournalCorrupt, content_key
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.reader import JournalReader
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.runtime.worker import WorkerTimeout
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 
 class StuckJournal(MemoryJournal):

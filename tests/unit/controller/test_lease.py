@@ -136,6 +136,36 @@ def test_a_lease_that_is_renewed_is_kept_and_given_back_without_a_word() -> None
     assert not journal.abandoned.is_set()
 
 
+@pytest.mark.parametrize("took", [0, 1, 3])
+def test_the_loop_counts_the_time_that_a_heartbeat_took(took: int) -> None:
+    """It is renewed when the answer is seen; a standby may have seen the commit when it began."""
+    journal = Beating(1, lambda: True)
+    lost: list[JournalError] = []
+
+    async def main() -> int:
+        keeper = LeaseKeeper(cast("PostgresJournal", journal), lost.append)
+        keeper._beats, keeper._took = 1, float(took)
+        looks = 0
+        while not lost:
+            keeper._look()
+            looks += 1
+        return looks
+
+    assert tasks.run(main()) == 6 - took
+
+
+def test_the_thread_counts_from_the_beginning_of_the_last_heartbeat_that_succeeded() -> None:
+    def then() -> bool:
+        if journal.beats > 1:
+            raise JournalFailed("connection refused")
+        threading.Event().wait(2 * Beating.lease_seconds)
+        return True
+
+    journal = Beating(1, then)
+    assert "connection refused" in _lost(journal, is_watched=False).message
+    assert journal.beats == 2, "the first that fails is one too many"
+
+
 def test_a_heartbeat_whose_answer_came_late_renews_from_its_beginning() -> None:
     """A standby counts from the commit, which may be as old."""
 

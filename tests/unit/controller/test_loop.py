@@ -12,10 +12,9 @@ from msgspec import Struct
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group, JournalError, JournalFailed
 from spritz.controller.journal.events import decode_group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.writer.commit import CommitThread, InlineCommitter
 from spritz.controller.writer.listeners import Loss
-from spritz.controller.writer.loop import Reply, SingleWriter
+from spritz.controller.writer.loop import RESERVED_IDS, Reply, SingleWriter
 from spritz.core.decision import Torn
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller
@@ -26,6 +25,7 @@ from spritz.model.job.record import JobSpec
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 
 class Add(Struct, frozen=True):
@@ -302,6 +302,121 @@ def test_blobs_travel_with_the_group_of_the_command_that_names_them_and_only_onc
         assert bench.store.blobs == {key: b"#!/bin/sh\n"}
         assert bench.blobs.put(b"#!/bin/sh\n") == key
         assert bench.blobs.take_unsent() == {}
+
+    asyncio.run(main())
+
+
+def test_a_script_of_a_refused_submission_is_stored_with_the_next_events() -> None:
+    """The next job with this script finds it known, and must not lose it at the next restart."""
+
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        key = bench.blobs.put(b"#!/bin/sh\n")
+        bench.send(Add(0))
+        await turns()
+        assert (len(bench.replies), bench.store.blobs) == (1, {})
+        assert bench.blobs.put(b"#!/bin/sh\n") == key
+        bench.send(Add(1))
+        await turns()
+        slow.finish()
+        assert bench.store.blobs == {key: b"#!/bin/sh\n"}
+
+    asyncio.run(main())
+
+
+def test_job_ids_are_reserved_before_the_first_of_them_is_given_and_anew_when_they_begin_again() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: pytest.fail(str(error))))
+        work: list[str] = []
+        reserve, append = bench.journal.reserve_ids, bench.journal.append
+        bench.journal.reserve_ids = lambda below: (work.append(f"ids below {below}"), reserve(below))[1]  # type: ignore[method-assign,func-returns-value]
+        bench.journal.append = lambda group, blobs: (work.append("group"), append(group, blobs))[1]  # type: ignore[method-assign,func-returns-value]
+        bench.send(Add(1))
+        await turns()
+        bench.send(Add(1))
+        await turns()
+        assert work == [f"ids below {2 + RESERVED_IDS}", "group", "group"]
+        work.clear()
+        counter = bench.writer._machine
+        assert isinstance(counter, Counter)
+        counter.count = 9 * RESERVED_IDS
+        bench.send(Add(1))
+        await turns()
+        counter.count = 0  # MaxJobId was reached
+        bench.send(Add(1))
+        await turns()
+        assert work == [f"ids below {10 * RESERVED_IDS + 2}", "group", f"ids below {2 + RESERVED_IDS}", "group"]
+
+    asyncio.run(main())
+
+
+def test_the_answers_of_a_group_leave_before_its_effects() -> None:
+    """A reply to a registration opens the link over which its effects are sent."""
+
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        sent: list[str] = []
+        bench.writer._on_effects = lambda effects: sent.extend(effect.node for effect in effects)
+        bench.writer.handle(Add(1, effect="n1"), SYSTEM, lambda reply: sent.append("reply"))
+        bench.writer.handle(Add(1, effect="n2"), SYSTEM, lambda reply: sent.append("reply"))
+        await turns()
+        slow.finish()
+        assert sent == ["reply", "reply", "n1", "n2"]
+
+    asyncio.run(main())
+
+
+def test_what_is_decided_while_a_group_is_written_is_not_durable_with_it() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        bench.send(Add(1))
+        await turns()
+        bench.send(Add(2))
+        slow.finish()
+        assert (bench.writer.durable_sequence, bench.writer.last_sequence) == (1, 3)
+        assert not bench.writer.is_durable
+        await turns()
+        slow.finish()
+        assert (bench.writer.durable_sequence, bench.writer.is_durable) == (3, True)
+
+    asyncio.run(main())
+
+
+def test_a_writer_that_was_stopped_writes_and_releases_nothing_more() -> None:
+    """As when memory is no longer what the journal says: the group on its way was sound, what follows may not be."""
+
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        bench.send(Add(1, effect="n1"))
+        await turns()
+        bench.send(Add(1))
+        await turns()
+        bench.writer.stop()
+        slow.finish()
+        await turns()
+        assert (slow.waiting, bench.replies, bench.effects) == ([], [], [])
+        assert bench.groups() == [(1, 1)]
+
+    asyncio.run(main())
+
+
+def test_the_term_is_raised_in_turn_with_the_groups() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        raised: list[int] = []
+        bench.send(Add(1))
+        await turns()
+        bench.writer.raise_term(6, lambda: raised.append(bench.journal.term))
+        assert bench.journal.term == 1
+        slow.finish()
+        assert (bench.journal.term, raised) == (1, [])
+        slow.finish()
+        assert raised == [7]
 
     asyncio.run(main())
 

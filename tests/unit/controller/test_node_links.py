@@ -22,7 +22,6 @@ from msgspec import Struct, structs
 from spritz.client.errors import CallTimeout, RemoteError
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.nodes.links import NodeLinks
 from spritz.controller.nodes.messages import NodeMessages
 from spritz.controller.writer.commit import CommitThread
@@ -46,6 +45,7 @@ from spritz.runtime.tasks import Supervisor
 from spritz.runtime.tls import Machine
 from spritz.wire.envelope import Failure
 from spritz_testing.builders import ALICE, World, job_spec, node_share
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 SECONDS = 100.0
 
@@ -134,7 +134,7 @@ class Controller:
             tasks=tasks,
             counters=[],
         )
-        self.counters = context.counters
+        self.context, self.counters = context, context.counters
         self.tasks = tasks
         blobs = BlobStore(self.journal)
         self.script = blobs.put(b"#!/bin/sh\n")
@@ -521,7 +521,7 @@ def test_a_node_has_its_time_from_when_it_could_connect() -> None:
             def state() -> NodeState:
                 return nodes["n1"].state
 
-            clock = links._context.clock = SetClock()
+            clock = controller.context.clock = SetClock()
             clock.at += 100.0  # the controller recovers
             links._miss_unlinked()
             clock.at += limit - 0.007
@@ -561,7 +561,7 @@ def test_a_fault_about_a_lost_node_ends_no_daemon_and_is_tried_again(
             def state() -> NodeState:
                 return nodes["n1"].state
 
-            clock = links._context.clock = SetClock()
+            clock = controller.context.clock = SetClock()
             links._miss_unlinked()
             clock.at += 100.0
             with monkeypatch.context() as broken:

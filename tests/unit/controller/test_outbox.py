@@ -7,12 +7,12 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.outbox import Outbox
 from spritz.core.machine import Machine
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 from tests.unit.controller.heard import Heard
 
 USER = "root" if os.geteuid() == 0 else str(os.geteuid())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spritz.config.settings import Settings
-from spritz.controller.rate_limits import WAIT_SECONDS_MAX, RateLimits, RateRule, rate_rule
+from spritz.controller.callers.rate_limits import WAIT_SECONDS_MAX, RateLimits, RateRule, rate_rule
 from spritz.runtime.log import get_logger
 
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group, Image, JournalCorrupt, JournalNewer
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.journal.recovery import best_image, recover, replay_readable
 from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.listeners import Loss
@@ -33,6 +32,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 
 SETTINGS = ClusterSettings(cluster_name="test")
 CAPACITY = NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=100)

@@ -17,7 +17,6 @@ from spritz.controller.context import Context
 from spritz.controller.diagnostics import Counting
 from spritz.controller.forked import ForkRefused
 from spritz.controller.journal.blobs import BlobStore
-from spritz.controller.journal.memory import MemoryJournal, MemoryStore
 from spritz.controller.scheduler import driver as scheduler_module
 from spritz.controller.scheduler import slices as plan_slices
 from spritz.controller.scheduler.driver import SchedulerDriver
@@ -39,6 +38,7 @@ from spritz.model.reports import JobGone, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState
 from spritz.runtime.log import get_logger
+from spritz_testing.memory_journal import MemoryJournal, MemoryStore
 from tests.unit.controller.virtual_loop import VirtualLoop, run_virtually
 
 

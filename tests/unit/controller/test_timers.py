@@ -75,7 +75,7 @@ def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
         writer = SimpleNamespace(hooks=[], handle_own=tick)
         state = SimpleNamespace(version=0)
         machine = SimpleNamespace(next_deadline=lambda: rest[0] if rest else None, state=state)
-        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))  # type: ignore[arg-type]
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))
         timer.arm()
         clock.time += 2 * HOUR
         await turns()
@@ -95,9 +95,7 @@ def test_a_deadline_that_a_tick_leaves_due_does_not_take_the_loop() -> None:
         writer = SimpleNamespace(hooks=[], handle_own=ticks.append, count_failure=counted.append)
         machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
         log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
-        timer = DeadlineTimer(
-            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
-        )
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log))
         for _ in range(5):  # as the hook does at the end of each turn
             timer.arm()
             await turns()
@@ -108,6 +106,49 @@ def test_a_deadline_that_a_tick_leaves_due_does_not_take_the_loop() -> None:
         await turns()
         assert len(ticks) == 2
         timer.cancel()
+
+    run(story)
+
+
+def test_a_tick_that_fails_is_tried_again_after_a_pause() -> None:
+    """It was taken back, and its deadline is due still: at once it would fail at once, for ever."""
+
+    async def story(clock: SetClock) -> None:
+        ticks, logged = list[object](), list[str]()
+
+        def tick(command: object) -> None:
+            ticks.append(command)
+            raise KeyError("a fault of the core")
+
+        writer = SimpleNamespace(hooks=[], handle_own=tick)
+        machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
+        log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
+        timer = DeadlineTimer(
+            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
+        )
+        for _ in range(5):
+            timer.arm()
+            await turns()
+        assert (len(ticks), logged) == (1, ["tick.failed"])
+        timer.cancel()
+
+    run(story)
+
+
+def test_a_call_that_asks_for_a_moment_that_has_passed_is_not_repeated_in_its_turn() -> None:
+    async def story(clock: SetClock) -> None:
+        timers, calls = ClockTimers(clock), list[int]()
+
+        def again() -> None:
+            calls.append(len(calls))
+            assert len(calls) < 100, "in one turn"
+            timers.at(clock.now() - HOUR, again)
+
+        timers.at(clock.now() + HOUR, again)
+        clock.time += 2 * HOUR
+        timers.look_again()
+        assert calls == [0]
+        timers.cancel()
 
     run(story)
 

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.limits.check import exceeded, never, over_submit
+from spritz.model.limits.job_limits import JobLimits
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes, spent
 from spritz.model.limits.reasons import first_of
 from spritz.model.limits.records import Association, Policy, Qos
-from spritz.model.limits.rules import JobLimits, Rules
+from spritz.model.limits.rules import Rules
 from spritz.model.limits.usage import Usage
 
 TRES = (("cpu", 4), ("mem", 400), ("node", 1), ("billing", 4))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.core.charges import seconds_ahead
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
@@ -200,6 +201,23 @@ def test_minutes_that_running_jobs_may_still_use(site: Make, fields: dict[str, A
     assert refusal(made, second) == reason
     made.advance(10 * 60)
     assert refusal(made, second) == "", "70 are left of the first: time has passed"
+
+
+def test_a_suspended_job_keeps_the_minutes_that_it_has_left(site: Make) -> None:
+    made = site(chem={"grp_tres_run_mins": "cpu=100"})
+    first, second = made.submit(time_limit_minutes=80), made.submit(time_limit_minutes=40)
+    made.start(first)
+    made.advance(10 * 60)
+    made.ok(SuspendJob(target=JobTarget(first)))
+    for _ in range(3):
+        made.advance(30 * 60)
+        assert refusal(made, second) == "AssocGrpCPURunMinutesLimit", "70 are left of the first, as long as it waits"
+        key = ("a", CHEM.id)
+        left = made.state.minutes.committed.seconds(key, "cpu", made.now)
+        assert left == seconds_ahead(made.job(first), made.now) == 70 * 60
+    made.ok(ResumeJob(target=JobTarget(first)))
+    made.advance(11 * 60)
+    assert refusal(made, second) == ""
 
 
 def test_a_qos_that_denies_refuses_at_submission(site: Make) -> None:

@@ -16,7 +16,6 @@ from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.events import ALL_EVENTS
 from spritz.model.queries.daemons import Ping
 from spritz.model.reports import NodeLost, NodeTrouble
-from spritz.scheduling.view.events.handlers import HANDLERS
 from spritz_testing.builders import ALICE, World
 
 #: structs in the commands' modules that are replies or parts of commands
@@ -62,30 +61,11 @@ def test_every_command_and_report_has_a_decision() -> None:
     assert not missing
 
 
-def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
-    """Steps do not matter to it; nor do prologs, signals, and kills that are repeated."""
-    unseen = {name for name, event in ALL_EVENTS.items() if event not in HANDLERS}
-    steps = {"StepOpened", "StepLaunched", "StepNodeEnded", "StepEnded", "StepCancelled"}
-    assert unseen == steps | {
-        "CrontabChanged",
-        "TriggerSet",
-        "TriggersCleared",
-        "TriggersFired",
-        "TriggersPulled",
-        "EndSignalSent",
-        "JobConfigured",
-        "JobNodeReady",
-        "JobPrologsBegan",
-        "JobIdsSkipped",
-        "NodeKept",
-        "NodesNotResumed",
-        "NodesPowered",
-        "NodesRebooting",
-        "PowerPaced",
-        "PowerProgramBegan",
-        "KillRepeated",
-        "TimeSliceEnded",
-    }
+def test_every_event_declares_whom_it_concerns() -> None:
+    silent = [kind for kind, event in ALL_EVENTS.items() if "concerns" not in vars(event)]
+    assert not silent, "say in `concerns` who must hear of it (model/events/base.py has the words)"
+    words = {word for event in ALL_EVENTS.values() for word in event.concerns.split()}
+    assert words == {"accounting", "pass", "scheduler", "subscribers"}
 
 
 def test_what_is_no_command_is_a_programming_error() -> None:

@@ -10,14 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spritz.experiments import record
+from spritz.experiments import record, slurm, submission
+from spritz.experiments.commands import remove
+from spritz.experiments.database import Unwritable
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Group, Query, Store
 from tests.conformance import databases
 
@@ -77,19 +81,6 @@ def test_two_people_with_one_home_and_a_lost_index_get_names_of_their_own(store:
     (tmp_path / "runs.db").unlink()
     assert [add(store, "train") for _ in range(2)] == ["train-4", "train-5"]
     assert kept.read_text() == "mine"
-
-
-def test_a_lost_index_is_made_again_from_the_runs(store: Store, tmp_path: Path) -> None:
-    name = add(store, "train")
-    run = Run(name=name, user="me", created_at=7.0, command=["python", "a b"], job_id="12", tags=["paper"])
-    record.write(tmp_path / "runs" / name, run)
-    (tmp_path / "runs" / "cut-short-1").mkdir()
-    store.close()
-    (tmp_path / "runs.db").unlink()
-    places = sorted((tmp_path / "runs").iterdir())
-    assert [store.add_missing(places, owner) for owner in ("me", "me", "you")] == [1, 0, 0]
-    (entry,) = store.find(Query(owner="me"))
-    assert (entry.name, entry.job_id, entry.tags, entry.command) == (name, "12", ("paper",), "python 'a b'")
 
 
 def test_names_taken_at_once_differ(tmp_path: Path, any_store: Store) -> None:
@@ -295,3 +286,52 @@ except ExperimentError as error:
     rows = [entry.name for entry in Store(tmp_path).find(Query(owner="me"))]
     assert len(set(rows)) == len(rows) >= 3
     assert {path.name for path in (tmp_path / "runs").iterdir()} >= set(rows)
+
+
+def full(store: Store, path: Path) -> None:
+    """From now on no page of the index is written while `path` takes the room."""
+    begin = store._database.begin
+
+    @contextlib.contextmanager
+    def failing() -> Iterator[Any]:
+        with begin() as transaction:
+
+            class Statements:
+                def execute(self, statement: str, values: Any) -> Any:
+                    if path.exists() and not statement.startswith("SELECT"):
+                        raise sqlite3.OperationalError("database or disk is full")
+                    return transaction.execute(statement, values)
+
+            yield Statements()
+
+    store._database.begin = failing  # type: ignore[method-assign]  # the real one is called by it
+
+
+def test_reading_needs_no_room(store: Store, tmp_path: Path) -> None:
+    """What was found out by looking is shown although the full file system has no place for it."""
+    name, other = add(store, "train"), add(store, "train")
+    full(store, tmp_path / "runs")
+    store.note({(name, "me"): {"state": "COMPLETED", "metrics": '{"loss": 0.5}'}})
+    assert {(entry.name, entry.state) for entry in store.find(Query())} == {(name, "COMPLETED"), (other, "CREATED")}
+    assert store.get(name, "me").metrics == {"loss": 0.5}
+    with pytest.raises(Unwritable, match="is full"):
+        store.change(name, "me", state="COMPLETED")
+    assert Store(tmp_path).get(name, "me").state == "CREATED"
+
+
+def test_a_full_file_system_is_no_obstacle_to_removing_runs(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPRITZ_HOME", str(tmp_path))
+    monkeypatch.setattr(submission, "user", lambda: "me")
+    name = add(store, "train", job_id="7", state="RUNNING")
+    record.append(tmp_path / "runs" / name, "started", 1.0, restart=0)
+    record.append(tmp_path / "runs" / name, "ended", 2.0, restart=0, status=0)
+    full(store, tmp_path / "runs" / name)
+    monkeypatch.setattr(slurm, "queued", lambda ids: {})
+    monkeypatch.setattr(slurm, "accounted", lambda ids: {})
+    monkeypatch.setattr(remove, "Store", lambda home: store)
+    told: list[str] = []
+    terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
+    assert remove.run(Namespace(names=[name], before=None, yes=True), terminal) == 0, told
+    assert store.find(Query()) == []

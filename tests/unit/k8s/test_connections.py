@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
-from spritz.k8s.http import Http, NoAnswer
+from spritz.http.rest import RestError
+from spritz.http.transport import Http, NoAnswer
 from spritz.k8s.pod_scheduler import Jobs
-from spritz.k8s.slurm import Job, Slurm, SlurmFailure
+from spritz.k8s.slurm import Job, Slurm
 
 
 class _Busy:
@@ -25,7 +26,7 @@ class _Busy:
         self.busy.set()
         await self.answer.wait()
         if 9 in ids:
-            raise SlurmFailure("no", 500)
+            raise RestError("no", 500)
         return []
 
 
@@ -75,7 +76,7 @@ def test_rows_are_fetched_together_and_a_failure_reaches_every_waiting_caller() 
         running = asyncio.create_task(jobs.run())
         assert [*await asyncio.gather(jobs.get([1, 2]), jobs.get([2, 3]))] == [[], []]
         assert slurm.asked == [[1, 2, 3]]
-        with pytest.raises(SlurmFailure):
+        with pytest.raises(RestError):
             await jobs.get([9])
         running.cancel()
 
@@ -94,28 +95,5 @@ def test_no_request_for_rows_outlives_the_scheduler() -> None:
             running.cancel()
             waiting.cancel()
         assert asyncio.all_tasks() == before
-
-    asyncio.run(use())
-
-
-def test_an_event_that_is_cut_in_two_is_a_failure_of_the_stream() -> None:
-    """The answer ends regularly, but within a line: the operator connects again."""
-    hello, half = b'event: hello\ndata: {"id": 1}\n\n', b'event: job\ndata: {"job_id": 7, "sta'
-
-    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + hello + half)
-        writer.close()
-
-    async def use() -> None:
-        async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
-            slurm = Slurm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            events = slurm.events()
-            try:
-                assert await anext(events) == {"id": 1, "type": "hello"}
-                with pytest.raises(SlurmFailure, match="an event of the stream cannot be read"):
-                    await anext(events)
-            finally:
-                await slurm.close()
 
     asyncio.run(use())

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from spritz.http.rest import RestError
 from spritz.k8s.node_sync import CORDONED, MANAGED, NodeSync, Taken, free_of, gres_of_plugins, taken_by
 from spritz.k8s.placing import KubeNode
 from spritz.k8s.policy import Policy
-from spritz.k8s.slurm import Node, SlurmFailure
+from spritz.k8s.slurm import Node
 from spritz.k8s.watching import Change, ChangeKind
 
 
@@ -98,7 +99,7 @@ class _Slurm:
     async def delete_node(self, name: str) -> None:
         self.deletions += 1
         if name in self.busy:
-            raise SlurmFailure("Node is in use by jobs", 500)
+            raise RestError("Node is in use by jobs", 500)
         del self.known[name]
 
     async def update_node(self, name: str, *, state: list[str], reason: str = "") -> None:
@@ -161,7 +162,7 @@ def test_no_node_is_made_before_the_nodes_of_slurm_are_known() -> None:
         async def nodes(self) -> list[Node]:
             self.asked += 1
             if self.asked == 1:
-                raise SlurmFailure("slurmrestd does not answer")
+                raise RestError("slurmrestd does not answer")
             return await super().nodes()
 
     async def use() -> None:

@@ -16,8 +16,7 @@ def job(number: int, **more: Any) -> Job:
         "state": "PENDING", "flags": 0, "reason": "Resources", "reason_detail": "", "priority": 100,
         "submitted_at": 1000.0, "started_at": 0.0, "ends_at": 0.0, "ended_at": 0.0, "suspended_at": 0.0,
         "suspended_seconds": 0.0, "limit_granted_minutes": None, "limit_asked_minutes": 60, "exit_status": 0,
-        "allocation": None, "nodes_min": 1, "tasks": 1, "cpus_per_task": None, "gpus": [], "gpus_per_node": [],
-        "gpus_per_task": [], "gres_per_node": [],
+        "allocation": None, "nodes_min": 1, "cpu_count": 1, "gpu_count": 0,
     }  # fmt: skip
     return Job(**{**values, **more})
 
@@ -28,6 +27,8 @@ def running(number: int, *parts: tuple[str, int], **more: Any) -> Job:
         {"node": name, "cpus": "1", "gres": [{"name": "gpu", "count": mask.bit_count(), "indexes": format(mask, "x")}]}
         for name, mask in parts
     ]
+    gpus = sum(mask.bit_count() for _name, mask in parts)
+    more = {"cpu_count": len(parts), "gpu_count": gpus, **more}
     given = {"partition": "gpu", "nodes": nodes}
     return job(number, state="RUNNING", reason="None", started_at=1100.0, ends_at=4700.0, allocation=given, **more)
 

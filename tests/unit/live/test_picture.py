@@ -89,11 +89,10 @@ def test_what_is_pending_of_an_array_is_named_without_its_running_tasks() -> Non
     assert (rest.label, rest.target) == ("12_[4-7%2]", "12_[4-7]")
 
 
-def test_gpus_that_are_asked_for() -> None:
-    assert job(1, gpus=[["gpu", "h100", 4]]).gpu_count == 4
-    assert job(1, gres_per_node=[["gpu", "", 8]], nodes_min=4).gpu_count == 32
-    assert job(1, gpus_per_task=[["gpu", "", 1]], tasks=16).gpu_count == 16
-    assert running(1, ("n1", 3), ("n2", 3)).gpu_count == 4
+def test_time_in_which_a_job_was_suspended_does_not_count() -> None:
+    assert running(1, suspended_seconds=100.0).used_seconds(1400.0) == 200
+    stopped = running(1, suspended_at=1300.0)._replace(state="SUSPENDED")
+    assert stopped.used_seconds(9000.0) == 200
 
 
 def test_a_snapshot_is_no_wider_than_asked() -> None:

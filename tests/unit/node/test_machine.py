@@ -241,6 +241,32 @@ def test_nothing_begins_on_a_node_that_was_set_down_and_resumed_before_its_jobs_
     assert only(found[-1:], actions.StartSupervisor).key == RunningStep(6, 0, STEP_BATCH)
 
 
+def test_a_job_waits_for_all_evicted_ones_whatever_is_said_of_them_again() -> None:
+    """A controller that has restarted repeats the order to end them, and does not know that it gave them back."""
+    machine = started(Machine("n1"))
+    second = structs.replace(JOB, id=6)
+    machine.handle(structs.replace(LAUNCH, job=second), 1)
+    for job in (JOB, second):
+        done(machine.handle(TerminateJob(term=1, node="n1", job=job, cause="", at=9.0, given_back=True), 1))
+    for job in (JOB, second):
+        done(machine.handle(TerminateJob(term=2, node="n1", job=job, cause="", at=9.0), 2))
+    assert done(machine.handle(structs.replace(LAUNCH, job=structs.replace(JOB, id=7)), 2)) == []
+    found = done(machine.noticed_end(BATCH, ended(BATCH)))
+    assert not [one for one in found if isinstance(one, actions.StartSupervisor)]
+    found = done(machine.noticed_end(RunningStep(6, 0, STEP_BATCH), ended(RunningStep(6, 0, STEP_BATCH))))
+    assert only(found[-1:], actions.StartSupervisor).key == RunningStep(7, 0, STEP_BATCH)
+
+
+def test_an_end_that_is_noticed_twice_is_told_once() -> None:
+    """By its supervisor's report, and by the result in the spool after that was killed."""
+    machine = started(Machine("n1"), 0)
+    step = RunningStep(5, 0, 0)
+    assert len(done(machine.noticed_end(step, ended(step)))) == 1
+    machine.acknowledged(ended(step))
+    assert done(machine.noticed_end(step, ended(step))) == []
+    assert step not in machine.running
+
+
 def test_a_job_that_waits_for_evicted_ones_can_be_ended() -> None:
     machine = started(Machine("n1"), 0)
     machine.end_jobs([(5, 0)])

@@ -34,7 +34,7 @@ def test_preemptable_time_is_told(version: str) -> None:
     writer = JobWriter("c", Shapes(version).member(operation.answer, "jobs"))
 
     def told(job: Job, exempt_seconds: int | None) -> float:
-        value: dict[str, Any] = json.decode(writer.record(job, exempt_seconds))["preemptable_time"]
+        value: dict[str, Any] = json.decode(writer.record(job, world.now, exempt_seconds))["preemptable_time"]
         return float(value["number"])
 
     runs, waits = world.job(running), world.job(waiting)

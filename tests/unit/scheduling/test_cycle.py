@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from spritz.model.events import ALL_EVENTS
+from spritz.model.events import concerning
 from spritz.model.events.job import JobHeld, JobReleased, JobResumed, JobSuspended, JobUpdated
 from spritz.model.job.record import ArrayState, Hold, JobSpec, Sharing
 from spritz.model.reasons import Reason
@@ -26,10 +26,9 @@ def whole(count: int, minutes: int = 10, **fields: Any) -> JobSpec:
     return spec(count, nodes=count, sharing=Sharing.EXCLUSIVE, time_limit_minutes=minutes, **fields)
 
 
-def test_every_kind_of_event_is_followed_or_ignored_on_purpose() -> None:
-    kinds = set(ALL_EVENTS.values())
-    assert set(handlers.HANDLERS) | handlers.IGNORED == kinds
-    assert not set(handlers.HANDLERS) & handlers.IGNORED
+def test_just_the_events_that_say_so_are_followed() -> None:
+    assert set(handlers.HANDLERS) == concerning("scheduler"), "see `concerns` of model/events/base.py"
+    assert concerning("pass") <= concerning("scheduler"), "a pass sees what the view follows"
 
 
 def test_a_job_gets_all_its_nodes_or_waits() -> None:

@@ -12,9 +12,9 @@ from spritz.model.resources import GresAllocation, lowest_bits
 from spritz.scheduling import kernels
 from spritz.scheduling.view import profile as profile_module
 from spritz.scheduling.view.events.running_jobs import set_end
-from spritz.scheduling.view.node_timeline import Timeline, counts_ahead
+from spritz.scheduling.view.node_timeline import FutureHold, Timeline, counts_ahead
 from spritz.scheduling.view.nodes import Holder
-from spritz.scheduling.view.profile import NEVER, FutureHold, Profile
+from spritz.scheduling.view.profile import NEVER, Profile
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 CPUS = 6

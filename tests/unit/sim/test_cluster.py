@@ -11,8 +11,8 @@ import pytest
 from spritz.config.load import load
 from spritz.sim.cluster.requests import arrivals
 from spritz.sim.cluster.world import replay_cluster
-from spritz.sim.studies.processors.policies import run_policy
 from spritz.sim.trace.workload import Workload
+from spritz_testing.studies.processors.policies import run_policy
 from tests.unit.sim.test_processors import jobs
 from tests.unit.sim.test_simulate_command import simulate
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.studies.gang.nodes import GangNodes
-from spritz.sim.studies.gang.preemptive import replay_preemptive
-from spritz.sim.studies.gang.queued import replay_queued
-from spritz.sim.trace.gang import GangJobs, parse_gang
 from spritz.sim.trace.workload import TraceError
+from spritz_testing.studies.gang.nodes import GangNodes
+from spritz_testing.studies.gang.preemptive import replay_preemptive
+from spritz_testing.studies.gang.queued import replay_queued
+from spritz_testing.studies.gang.trace import GangJobs, parse_gang
 
 HEADER = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time"
 

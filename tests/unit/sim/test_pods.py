@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from spritz.sim.studies.pods.cluster import PodCluster
-from spritz.sim.studies.pods.demand import sequence, typical_tasks
-from spritz.sim.studies.pods.placement import BestFitPlacement, FragmentPlacement, RandomPlacement
-from spritz.sim.trace.pods import Pod, PodNode, read_nodes, read_pods
 from spritz.sim.trace.workload import TraceError
+from spritz_testing.studies.pods.cluster import PodCluster
+from spritz_testing.studies.pods.demand import sequence, typical_tasks
+from spritz_testing.studies.pods.placement import BestFitPlacement, FragmentPlacement, RandomPlacement
+from spritz_testing.studies.pods.trace import Pod, PodNode, read_nodes, read_pods
 from tests.unit.sim.test_simulate_command import simulate
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spritz.sim.measures import by, makespan, measure, utilization
-from spritz.sim.studies.processors.policies import run_policy
 from spritz.sim.trace.workload import TraceError, Workload
+from spritz_testing.studies.processors.policies import run_policy
 
 
 def jobs(*rows: tuple[float, float, float, int]) -> Workload:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.sim.studies.processors.rlscheduler import WINDOW_JOBS, mean_bounded_slowdown, replay_window, window_starts
 from spritz.sim.trace.workload import TraceError, Workload
+from spritz_testing.studies.processors.rlscheduler import (
+    WINDOW_JOBS,
+    mean_bounded_slowdown,
+    replay_window,
+    window_starts,
+)
 
 
 def fcfs(submit: float, _estimate: float, _size: int) -> float:

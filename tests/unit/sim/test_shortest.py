@@ -7,7 +7,7 @@ import random
 import pytest
 
 from spritz.model.rules.predict import expected_slowdown
-from spritz.sim.studies.processors.shortest import BLOCK_MAX, Room, Shortest
+from spritz_testing.studies.processors.shortest import BLOCK_MAX, Room, Shortest
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.spritz import main
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +98,24 @@ def test_a_picture_has_a_form_that_is_known(trace: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     _, out, err = simulate(trace, "--plot", str(tmp_path / "course.txt"))
     assert (out, "--plot writes png, pdf, svg" in err) == ("", True)
+
+
+@pytest.mark.parametrize("words", [["TRACE"], ["--gang", "x.csv"], ["--pods", "x.csv", "--node-list", "y.csv"]])
+def test_without_the_studies_the_distribution_that_has_them_is_named(
+    words: list[str], trace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("spritz_testing.studies")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "spritz_testing", None)
+    status, out, err = simulate(*(trace if word == "TRACE" else word for word in words))
+    assert (status, out) == (1, "")
+    assert err.splitlines()[0].endswith("is not part of Spritz")
+    assert "pip install spritz-testing" in err
+
+
+def test_a_cluster_needs_the_controllers_packages(trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spritz.runtime.daemon_command.missing", lambda extra: "numpy")
+    status, out, err = simulate(trace, "--config", "slurm.conf")
+    assert (status, out) == (1, "")
+    assert err.startswith("spritz: error: spritz simulate --config needs numpy, not installed here\n")
+    assert pip_install("controller") in err

@@ -24,7 +24,7 @@ from tests.unit.live.rows import job, node, running
 JOBS = (
     running(1, ("n1", 0b1111), name="train"),
     running(2, ("n1", 0b110000), user="bob", name="eval"),
-    job(3, name="big", gpus_per_node=[["gpu", "", 8]]),
+    job(3, name="big", gpu_count=8),
     job(4, user="bob", name="\x1b[31mred\u202e"),
 )
 WHOLE = Update(now=1200.0, cluster="c", whole=True, jobs=JOBS, nodes=(node("n1", used=6), node("n2")), nodes_whole=True)

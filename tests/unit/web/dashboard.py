@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from starlette.routing import Route
 
+from spritz.http.records import columns_of
+from spritz.http.rest import Rest, events_of
+from spritz.http.stream import Bookmark, Event
+from spritz.http.transport import Answer, Stream
 from spritz.web import app, commands, picture, users
 from spritz.web.app import Settings, Site, application
 from spritz.web.login import Login, SiteLogin
 from spritz.web.main import routes
-from spritz.web.records import FIELDS
-from spritz.web.rest import Rest
+from spritz.web.records import Job
 from spritz.web.sessions import Secret, Session
 
 #: The people, and which of them may act for others.
@@ -62,45 +66,57 @@ def _row() -> list[Any]:
         "qos": "normal", "partition": "main", "state": "PENDING", "reason": "Resources", "reason_detail": "",
         "priority": 1, "submitted_at": NOW - 60, "eligible_at": NOW - 60, "started_at": 0.0, "ends_at": 0.0,
         "ended_at": 0.0, "exit_status": 0, "restart_count": 0, "completing": [], "nodes_min": 1, "tasks": 1,
+        "gpus_per_node": [], "cpu_count": 1, "gpu_count": 0,
     }  # fmt: skip
-    lists = ("gpus", "gpus_per_node", "gpus_per_task", "gres_per_node")
-    return [values.get(name, [] if name in lists else None) for name in FIELDS]
+    return [values.get(name) for name in columns_of(Job).split(",")]
+
+
+def frame(name: str, data: bytes, sequence: int = 1) -> bytes:
+    """An event as the stream has it."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (sequence, name.encode(), data)
 
 
 class FakeRest(Rest):
     """slurmrestd with the rights of `user`."""
 
     def __init__(self, dashboard: Dashboard, user: str) -> None:
-        self._client = httpx.AsyncClient(
-            base_url="http://slurmrestd", transport=httpx.MockTransport(self._answer), verify=False
-        )
+        super().__init__("http://slurmrestd")
         self._dashboard, self._user = dashboard, user
+        self._http.send = self._answer  # type: ignore[method-assign]  # all that is sent comes here
 
     @asynccontextmanager
-    async def events(self, since: int | None) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
-        async def frames() -> AsyncIterator[tuple[str, bytes]]:
-            while True:
-                yield await self._dashboard.news.get()
+    async def events(
+        self, bookmark: Bookmark | None = None, types: Iterable[str] = ()
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        yield events_of(cast(Stream, self._dashboard), bookmark or Bookmark())
 
-        yield frames()
+    async def _answer(
+        self, method: str, path: str, *, parameters: Mapping[str, str] | None = None, body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:  # fmt: skip
+        def answer(status: int, content: Any) -> Answer:
+            return Answer(status, {}, json.dumps(content).encode())
 
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path.removeprefix("/slurm/v0.0.45").removeprefix("/slurmdb/v0.0.45")
-        if request.method == "GET" and not path.endswith("/requeue"):
-            if request.url.params.get("fields", "").startswith("id,expected"):
-                return httpx.Response(200, json={"now": NOW, "rows": []})
-            body = self._dashboard.answers.get(path)
-            if body is None:
-                return httpx.Response(404, json={"errors": [{"description": f"There is no {path}"}]})
-            return httpx.Response(200, json=body)
+        path = (
+            urlsplit(self._http._url(path, parameters))
+            .path.removeprefix("/slurm/v0.0.45")
+            .removeprefix("/slurmdb/v0.0.45")
+        )
+        if method == "GET" and not path.endswith("/requeue"):
+            if (parameters or {}).get("fields", "").startswith("id,expected"):
+                return answer(200, {"now": NOW, "rows": []})
+            known = self._dashboard.answers.get(path)
+            if known is None:
+                return answer(404, {"errors": [{"description": f"There is no {path}"}]})
+            return answer(200, known)
         if path.startswith("/job/"):
             may = self._user in ("vera", *OPERATORS)
         else:
             may = self._user in OPERATORS
         if not may:
-            return httpx.Response(500, json={"errors": [{"description": "Access/permission denied"}]})
-        self._dashboard.acts.append((self._user, request.method, path))
-        return httpx.Response(200, json={"errors": []})
+            return answer(500, {"errors": [{"description": "Access/permission denied"}]})
+        self._dashboard.acts.append((self._user, method, path))
+        return answer(200, {"errors": []})
 
 
 class Dashboard:
@@ -110,7 +126,8 @@ class Dashboard:
         self, directory: Path, monkeypatch: pytest.MonkeyPatch, login: Login | None = None, **settings: Any
     ) -> None:
         self.acts: list[tuple[str, str, str]] = []
-        self.news: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        #: what the event stream sends next
+        self.news: asyncio.Queue[bytes] = asyncio.Queue()
         self.job = dict(JOB)
         self.answers: dict[str, Any] = {
             "/spritz/v1/jobs": {"now": NOW, "rows": [_row()]},
@@ -144,6 +161,11 @@ class Dashboard:
         monkeypatch.setattr(self.site, "rest", self._rest)
         self.routes: list[Route] = routes(self.site)
         self.app = application(self.site, self.routes)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The event stream, for `Rest`."""
+        while True:
+            yield await self.news.get()
 
     async def _rest(self, session: Session) -> Rest:
         if session.user not in self._rests_by_user:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from spritz.http.records import Allocation, Gres, Rows, Share, columns_of
+from spritz.http.rest import Rest
 from spritz.web import drawing, words
 from spritz.web.picture import Picture
-from spritz.web.records import FIELDS, Allocation, Gpus, Gres, Job, JobsAnswer, Node, OnNode
-from spritz.web.rest import Rest
+from spritz.web.records import Gpus, Job, Node
 
 
-def job(number: int, *nodes: OnNode, state: str = "RUNNING", ends_at: float = 0.0) -> Job:
+def job(number: int, *nodes: Share, state: str = "RUNNING", ends_at: float = 0.0) -> Job:
     return Job(id=number, name=f"job{number}", raw_state=state, allocation=Allocation(nodes), ends_at=ends_at)
 
 
-def gpus(node: str, indexes: str, count: int) -> OnNode:
-    return OnNode(node=node, cpus="f", gres=(Gres(name="gpu", type="h100", count=count, indexes=indexes),))
+def gpus(node: str, indexes: str, count: int) -> Share:
+    return Share(node=node, cpus="f", gres=(Gres(name="gpu", type="h100", count=count, indexes=indexes),))
 
 
 NODE = Node(name="n1", state=("MIXED",), cpus=16, gpus=(Gpus(type="h100", count=8),), gpus_used=(("h100", 5, "1f"),))
@@ -33,7 +34,7 @@ def test_gpus_that_are_counted_only_take_the_lowest_free_cells() -> None:
 
 def test_a_node_without_gpus_shows_its_cpus() -> None:
     node = Node(name="n1", cpus=16)
-    assert drawing.cells_of(node, [job(7, OnNode(node="n1", cpus="ff"))]) == [7, 7, 7, 7, 0, 0, 0, 0]
+    assert drawing.cells_of(node, [job(7, Share(node="n1", cpus="ff"))]) == [7, 7, 7, 7, 0, 0, 0, 0]
 
 
 def test_capacity_says_what_is_free_where_jobs_may_start_and_when_the_next_come() -> None:
@@ -47,9 +48,10 @@ def test_capacity_says_what_is_free_where_jobs_may_start_and_when_the_next_come(
 
 
 def test_rows_are_read_in_the_order_in_which_they_are_asked_for() -> None:
-    row = {name: getattr(Job(id=7), field) for name, field in zip(FIELDS, Job.__struct_fields__, strict=True)}
-    row.update(name="x", state="PENDING", gpus=[{"name": "gpu", "count": 2}])
-    answer = msgspec.json.decode(msgspec.json.encode({"now": 1.0, "rows": [list(row.values())]}), type=JobsAnswer)
+    columns = columns_of(Job).split(",")
+    row = {name: getattr(Job(id=7), field) for name, field in zip(columns, Job.__struct_fields__, strict=True)}
+    row.update(name="x", state="PENDING", gpu_count=2)
+    answer = msgspec.json.decode(msgspec.json.encode({"now": 1.0, "rows": [list(row.values())]}), type=Rows[Job])
     assert (answer.rows[0].name, answer.rows[0].is_pending, answer.rows[0].gpus) == ("x", True, 2)
 
 

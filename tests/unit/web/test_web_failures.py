@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from spritz.http.rest import RestError
 from spritz.web import recorder
 from spritz.web.picture import Picture
 from spritz.web.recorder import Recorder
-from spritz.web.rest import RestError
-from tests.unit.web.dashboard import Dashboard
+from tests.unit.web.dashboard import Dashboard, frame
 from tests.unit.web.test_web_shared import met
 
 
@@ -59,7 +59,7 @@ def test_a_picture_that_fails_is_said_and_replaced(tmp_path: Path, monkeypatch: 
                 await met(lambda: first.viewers)
                 with monkeypatch.context() as patch:
                     patch.setattr(Picture, "_mark", _broken)
-                    dashboard.news.put_nowait(("job", b'{"job_id": 7}'))
+                    dashboard.news.put_nowait(frame("job", b'{"job_id": 7}'))
                     await task
                 assert "The dashboard failed" in (await streaming).text, "the stream says it, and ends"
                 page = await browser.get("/queue")
@@ -88,7 +88,7 @@ def test_an_event_of_another_shape_interrupts_and_the_picture_goes_on(
                 picture, _ = dashboard.site._pictures["vera"]
                 said: list[str] = []
                 monkeypatch.setattr(picture, "_turn", said.append)
-                dashboard.news.put_nowait(("job", data))
+                dashboard.news.put_nowait(frame("job", data))
                 await met(lambda: len(said) > 1)
                 assert "cannot be read" in said[0]
                 assert said[1] == "", "it has connected again"

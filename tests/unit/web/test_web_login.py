@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from starlette.requests import Request
 
+from spritz.http.rest import RestError
 from spritz.web.login import OidcLogin, Provider, ProxyLogin, SiteLogin
-from spritz.web.rest import RestError
 from spritz.web.sessions import Secret
 
 SECRET = Secret(b"k" * 32)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from spritz.http.records import Allocation, Gres, Share
+from spritz.http.rest import Rest
 from spritz.web import curves, samples
 from spritz.web.picture import Picture
 from spritz.web.recorder import gpu_use, rates_of, steps_of
-from spritz.web.records import Allocation, Gpus, GpuSample, Gres, Job, Node, OnNode
-from spritz.web.rest import Rest
+from spritz.web.records import Gpus, GpuSample, Job, Node
 from spritz.web.samples import ClusterSample, JobSample, Samples
 
 
@@ -38,7 +39,7 @@ def test_a_jobs_gpus_are_its_own_and_no_others() -> None:
     picture = Picture(Rest("unix:/nowhere"))
     told = tuple(GpuSample(number, 10 * number, 100, 1000) for number in range(4))
     picture.nodes["n"] = Node(name="n", gpus=(Gpus("h100", 4, 0),), gpu_samples=told)
-    place = OnNode("n", gres=(Gres("gpu", "h100", 2, "c"),))
+    place = Share("n", gres=(Gres("gpu", "h100", 2, "c"),))
     job = Job(id=1, allocation=Allocation((place,)))
     assert gpu_use(picture, job) == (25.0, 200.0 * (1 << 20))
     assert gpu_use(picture, Job(id=2)) == (None, None)
@@ -85,7 +86,7 @@ def test_other_users_of_the_machine_do_not_read_the_usage_of_jobs(tmp_path: Path
 
 
 def test_figures_have_what_is_known_and_leave_out_the_rest() -> None:
-    job = Job(id=1, tasks=4)
+    job = Job(id=1, cpus=4)
     figures = {one["title"]: one for one in curves.of_job(job, [job_row(1, 1.0, 0.5), job_row(1, 2.0, 3.5)])}
     assert set(figures) == {"CPUs kept busy", "Memory, highest so far", "Disk"}
     assert figures["CPUs kept busy"]["data"] == [[1.0, 2.0], [0.5, 3.5], [4.0, 4.0]]

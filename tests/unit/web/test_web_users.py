@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from spritz.http.rest import RestError
 from spritz.web import reading, users
-from spritz.web.rest import RestError
 
 NAME = pwd.getpwuid(os.geteuid()).pw_name
 

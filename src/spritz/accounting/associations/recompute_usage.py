@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import database_errors
+from spritz.model.limits.flags import NO_DECAY
 from spritz.model.limits.records import Reckoned, ReckonUsage, UsageRow
 from spritz.model.limits.rules import Rules
 from spritz.model.limits.usage import decay_constant, factors, rates_of
@@ -36,7 +37,7 @@ _COLUMNS = (
 def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
     """Usage of all associations and QOS of a cluster. Raises DatabaseError."""
     rules = Rules(policy, request.partition_qos, request.weights, request.largest)
-    lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if "NoDecay" in qos_record.flags)
+    lasting = frozenset(qos_record.name for qos_record in rules.qos.values() if NO_DECAY in qos_record.flags)
     sums: dict[LedgerKey, dict[str, float]] = {}
     count = 0
     with database_errors(), engine.connect() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -32,13 +32,45 @@ from spritz.model.limits.records import (
 
 if TYPE_CHECKING:
     from msgspec import Struct
+    from sqlalchemy.engine import Engine
 
-    from spritz.accounting.api import Api
-    from spritz.accounting.links import Link
+    from spritz.accounting.associations.callers import Callers
+    from spritz.accounting.links import Link, Links
     from spritz.client.channel.handling import Call, Handler
+    from spritz.runtime.log import Logger
 
 #: lowest first
 LEVELS = ("Operator", "Administrator")
+
+
+class Booking(Protocol):
+    """The database, who asks about it, and the controllers to tell (`api.Api`)."""
+
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def log(self) -> Logger: ...
+
+    @property
+    def book_options(self) -> tuple[str, ...]: ...
+
+    @property
+    def default_qos(self) -> str: ...
+
+    @property
+    def coordinators_change(self) -> bool: ...
+
+    @property
+    def message_timeout(self) -> float: ...
+
+    def now(self) -> float: ...
 
 
 class BookRequests:
@@ -46,7 +78,7 @@ class BookRequests:
 
     def __init__(
         self,
-        api: Api,
+        api: Booking,
         store: Callable[..., Coroutine[Any, Any, Any]],
         read: Callable[..., Coroutine[Any, Any, Any]],
     ) -> None:
@@ -71,10 +103,10 @@ class BookRequests:
         if request.level:
             if request.level not in LEVELS:
                 raise SpritzError(f"no such level: {request.level[:40]}", code="SLURM_UNEXPECTED_MSG_ERROR")
-            await self._api.admin.need(call, *LEVELS[LEVELS.index(request.level) :])
-        rights = await self._api.restricted(call, "accounts", "users")
+            await self._api.callers.need(call, *LEVELS[LEVELS.index(request.level) :])
+        rights = await self._api.callers.restricted(call, "accounts", "users")
         book: Book = await self._read(lambda: self._book(request))
-        return book if rights is None else shown(book, rights, self._api.private)
+        return book if rights is None else shown(book, rights, self._api.callers.private)
 
     def _book(self, request: GetBook) -> Book:
         return self._as_set(
@@ -87,7 +119,7 @@ class BookRequests:
 
     async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
         """Usage by the records, the newest events included."""
-        self._api.need_admin(call)
+        self._api.callers.need_admin(call)
         await self._api.links.catch_up((request.cluster,))
         usage: Reckoned = await self._read(self._reckoned, request)
         return usage
@@ -97,7 +129,7 @@ class BookRequests:
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
         """Make (or only check) an edit, send it to every connected controller, then answer."""
-        actor, admin = await self._api.user_name(call), self._api.is_admin(call)
+        actor, admin = await self._api.callers.user_name(call), self._api.callers.is_admin(call)
         now = self._api.now()
         if gone := {record.cluster for record in request.drops if isinstance(record, Association)}:
             await self._api.links.catch_up(tuple(sorted(gone)))  # running jobs may still use these associations
@@ -113,7 +145,7 @@ class BookRequests:
 
     async def ask_policy(self, request: AskPolicy, call: Call) -> Done:
         """A controller has registered: add its cluster's root association and send its policy before the answer."""
-        self._api.need_admin(call)
+        self._api.callers.need_admin(call)
         now, default_qos = self._api.now(), self._api.default_qos
         await self._store(lambda: ensure(self._api.engine, request.cluster, now, request.tres, default_qos))
         await self.tell(self._api.links.of(request.cluster, call.channel))

@@ -2,7 +2,6 @@
 
 Map
 ---
-`spans`    hours, days and months of local time
 `hours`    pure: records of a window -> use of the cluster in each hour, by holder
 `sizes`    pure: jobs by allocated CPUs, day by day
 `amounts`  sums of several TRES as one text

@@ -9,7 +9,7 @@ from sqlalchemy import and_, or_, select
 
 from spritz.accounting import schema
 from spritz.accounting.associations.tables import TABLES
-from spritz.accounting.nodes import tres_by_node
+from spritz.accounting.ledger.nodes import tres_by_node
 from spritz.accounting.rollup.hours import Holder, Used
 from spritz.model.accounting import step_usage
 from spritz.model.accounting.records import NodeEventRecord, ReservationRecord

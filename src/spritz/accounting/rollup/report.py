@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, and_, func, or_, select
 
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.engine import database_errors
-from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import Amounts, add, add_text
 from spritz.accounting.rollup.hours import pairs_of, used_amounts
 from spritz.accounting.rollup.read import suspensions

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import structs
 
-from spritz.accounting.purge import next_hour
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.select import need_few
+from spritz.accounting.spans import next_hour
 from spritz.model.accounting.usage import (
     AskJobSizes,
     AskReservations,
@@ -24,9 +24,18 @@ from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from msgspec import Struct
+    import asyncio
+    from collections.abc import Iterator
+    from typing import TypeVar
 
-    from spritz.accounting.api import Api
+    from msgspec import Struct
+    from sqlalchemy.engine import Engine
+
+    from spritz.accounting.associations.callers import Callers
+    from spritz.accounting.links import Links
+    from spritz.runtime.log import Logger
+
+    T = TypeVar("T")
     from spritz.client.channel.handling import Call, Handler
 
 #: Seconds between checks for late events that rewound the roll-up.
@@ -35,12 +44,41 @@ LOOK_SECONDS = 60.0
 PIECES_MAX = 1_100
 
 
+class Rolling(Protocol):
+    """The database, who asks about it, and the time (`api.Api`)."""
+
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def log(self) -> Logger: ...
+
+    @property
+    def reading(self) -> asyncio.Semaphore: ...
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def count_round(self, name: str, at: float, seconds: float) -> None: ...
+
+    def stream(self, pieces: Iterator[T]) -> AsyncIterator[T]: ...
+
+
 class UsageRequests:
     """`store` runs work on the single thread that writes; `read` on a thread that reads."""
 
     def __init__(
         self,
-        api: Api,
+        api: Rolling,
         store: Callable[..., Coroutine[Any, Any, Any]],
         read: Callable[..., Coroutine[Any, Any, Any]],
     ) -> None:
@@ -90,7 +128,7 @@ class UsageRequests:
 
     async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
         """Usage of clusters, accounts and users. With PrivateData=usage only operators see other users' usage."""
-        rights = await self._api.restricted(call, "usage")
+        rights = await self._api.callers.restricted(call, "usage")
         only = None if rights is None else rights.name
         await self._catch_up(request.clusters)
         async for piece in self._api.stream(usage_of(self._api.engine, request, only)):
@@ -98,11 +136,11 @@ class UsageRequests:
 
     async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
         """Jobs by size. With PrivateData=jobs only operators see other users' jobs."""
-        uid = self._api.uid(call)
+        uid = self._api.callers.uid(call)
         need_few(request.picks)
         if not request.picks:
-            await self._api.check_window(call, request.starts_at, request.ends_at)
-        if await self._api.restricted(call, "jobs") is not None:
+            await self._api.callers.check_window(call, request.starts_at, request.ends_at)
+        if await self._api.callers.restricted(call, "jobs") is not None:
             if request.users and uid not in request.users:
                 return JobSizes(sizes=[])
             request = structs.replace(request, users=(uid,))
@@ -112,7 +150,7 @@ class UsageRequests:
 
     async def reservations(self, request: AskReservations, call: Call) -> ReservationReport:
         """Reservations. With PrivateData=reservations for operators only. Raises SpritzError."""
-        if await self._api.restricted(call, "reservations") is not None:
+        if await self._api.callers.restricted(call, "reservations") is not None:
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         await self._api.links.catch_up(request.clusters)
         async with self._api.reading:

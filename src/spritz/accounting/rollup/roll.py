@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, func, select, update
 
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.engine import database_errors
-from spritz.accounting.rollup import read, spans
+from spritz.accounting.rollup import read
 from spritz.accounting.rollup.hours import Window
 from spritz.accounting.rollup.sizes import Days, days_ending
 from spritz.accounting.rollup.write import Piece

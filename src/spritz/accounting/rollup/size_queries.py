@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, Integer, and_, case, cast, func, or_, select
 
-from spritz.accounting import schema
+from spritz.accounting import schema, spans
 from spritz.accounting.engine import database_errors
-from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import text_of
 from spritz.accounting.rollup.read import NAME_MAX, suspensions
 from spritz.accounting.rollup.sizes import Days, Size, Sums, merge, summed

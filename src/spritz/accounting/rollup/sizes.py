@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.accounting.rollup import spans
+from spritz.accounting import spans
 from spritz.accounting.rollup.amounts import Amounts, add
 from spritz.accounting.rollup.hours import overlap, pairs_of
 

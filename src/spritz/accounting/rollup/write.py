@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from sqlalchemy import delete, func, insert, literal, select
 
-from spritz.accounting import schema
-from spritz.accounting.rollup import spans
+from spritz.accounting import schema, spans
 from spritz.accounting.rollup.amounts import Amounts, add, add_text, text_of
 from spritz.accounting.rollup.hours import Holder
 from spritz.accounting.rollup.stored import sizes_within

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.cli.context import Context
-    from spritz.presentation.accounting_fields import Style
     from spritz.presentation.accounting_row import Row
+    from spritz.presentation.accounting_style import Style
     from spritz.presentation.table import TableField
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.scontrol import full_help
-
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
 
 def show(session: Session, words: list[str]) -> int:
-    session.out(full_help())
+    session.out(session.help_text())
     return 0

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """`details` counts `-d`; `json` is None for text. `status` is what the process will return."""
+    """`details` counts `-d`; `json` is None for text. `status` is what the process will return. `help_text` makes what
+    `scontrol --help` prints.
+    """
 
     __slots__ = (
         "_controller",
@@ -28,6 +30,7 @@ class Session:
         "details",
         "finished",
         "future",
+        "help_text",
         "json",
         "local",
         "oneliner",
@@ -36,8 +39,9 @@ class Session:
         "verbose",
     )
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, help_text: Callable[[], str]) -> None:
         self.context = context
+        self.help_text = help_text
         self.oneliner = False
         self.details = 0
         self.all = False

@@ -70,41 +70,24 @@ def daemons(session: Session, words: list[str]) -> int:
 
 def licenses(session: Session, words: list[str]) -> int:
     """show licenses: total, used and free."""
-    from spritz.model.queries.jobs import JobRows, ListJobs
+    from spritz.model.queries.jobs import JobRows
+    from spritz.presentation.licenses import HOLDERS, LicenseCounts
 
-    answer = session.call(ShowConfig(), ConfigText)
-    remote = dict(answer.remote_licenses)
-    known = {**dict(answer.settings.licenses), **remote}
-    if not known:
+    counts = LicenseCounts(session.call(ShowConfig(), ConfigText))
+    if not counts:
         session.out("No licenses configured in Slurm.\n")
         return 0
-    from spritz.model.job.job_filter import JobFilter
-
-    used = dict.fromkeys(known, 0)
-    query = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)
-    for piece in session.controller().stream(query, JobRows):
-        for (text,) in piece.rows:
-            for name, count in _licenses(str(text or "")):
-                if name in used:
-                    used[name] += count
-    for name, total in sorted(known.items()):
+    for piece in session.controller().stream(HOLDERS, JobRows):
+        counts.count(piece.rows)
+    for name, total, used, free, remote in counts.lines():
         if words and name != words[0]:
             continue
         separator = " " if session.oneliner else "\n    "
         session.out(
-            f"LicenseName={name}{separator}Total={total} Used={used[name]} Free={total - used[name]} Reserved=0 "
-            f"Remote={'yes' if name in remote else 'no'}\n"
+            f"LicenseName={name}{separator}Total={total} Used={used} Free={free} Reserved=0 "
+            f"Remote={'yes' if remote else 'no'}\n"
         )
     return 0
-
-
-def _licenses(text: str) -> list[tuple[str, int]]:
-    pairs = []
-    for word in text.split(","):
-        name, _, count = word.replace("*", ":").partition(":")
-        if name:
-            pairs.append((name.strip(), int(count) if count.isdecimal() else 1))
-    return pairs
 
 
 def topology(session: Session, words: list[str]) -> int:

@@ -18,6 +18,7 @@ from spritz.cli.local import daemons, rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.errors import ClientError
 from spritz.client.locate import find_slurm_conf
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 MODULE = "spritz.web.main"
 #: Packages that the dashboard imports and Spritz itself does not need.
-_NEEDS = ("starlette", "uvicorn", "jinja2", "httpx")
+_NEEDS = ("starlette", "uvicorn", "jinja2", "aiohttp")
 _START_SECONDS = 30.0
 #: The dashboard's port, unless another program uses it.
 PORT = 6860
@@ -98,9 +99,7 @@ def missing() -> str:
 def check_installed() -> None:
     """Raises SpritzError if a package that the dashboard needs is missing."""
     if needed := missing():
-        raise SpritzError(
-            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
-        )
+        raise SpritzError(f"the dashboard needs {needed}, which is not installed", hint=pip_install("dashboard"))
 
 
 def directory(paths: ClusterPaths) -> str:

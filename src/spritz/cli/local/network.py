@@ -15,6 +15,7 @@ from spritz.cli.local.paths import ClusterPaths
 from spritz.client.locate import locate_controller
 from spritz.client.trust.membership import write_private
 from spritz.client.trust.same_machine import is_here
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 from spritz.runtime.randomness import SystemRandomness
 
@@ -47,7 +48,7 @@ def open_to_machines(paths: ClusterPaths, address: str) -> None:
             from spritz.runtime import authority  # noqa: F401  # before anything is changed
         except ImportError as error:
             raise SpritzError(
-                f"--listen needs the package cryptography: {error}", hint="pip install 'spritz[machines]'"
+                f"--listen needs the package cryptography: {error}", hint=pip_install("machines")
             ) from error
     for path in (paths.slurm_conf, paths.slurmdbd_conf):
         try:

@@ -40,6 +40,7 @@ from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.hostlist import compress, expand
 from spritz.notation.memory import parse_mib
 from spritz.runtime.clock import SystemClock
+from spritz.runtime.daemon_command import require
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -98,6 +99,7 @@ def run(arguments: Namespace, context: Context) -> int:
             f"this machine has joined a cluster as {role}: {paths.root}",
             hint="`spritz join` starts its daemon; `spritz up --dir DIR` makes a cluster in another directory",
         )
+    require("spritz up", "cluster")
     shape = _requested_shape(arguments)
     alive = daemons.living(paths)
     if arguments.listen is not None and any(alive.values()) and not os.path.exists(paths.cluster_key):

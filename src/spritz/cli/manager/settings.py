@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from spritz.cli.manager.arguments import Word, match
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
+from spritz.model.limits import flags
 from spritz.model.limits.records import SHARES_PARENT, Association, Qos
 from spritz.notation import tres
 from spritz.notation.duration import format_minutes, parse_minutes, parse_seconds
@@ -122,19 +123,8 @@ QOS: dict[str, tuple[str, str, str]] = {
     "preemptexempttime": ("preempt_exempt_seconds", "seconds", "PreemptExemptTime"),
 }
 _PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "within", "priority")
-FLAGS = {
-    "denyonlimit": "DenyOnLimit",
-    "enforceusagethreshold": "EnforceUsageThreshold",
-    "noreserve": "NoReserve",
-    "partitionmaxnodes": "PartitionMaxNodes",
-    "partitionminnodes": "PartitionMinNodes",
-    "overpartqos": "OverPartQOS",
-    "partitiontimelimit": "PartitionTimeLimit",
-    "requiresreservation": "RequiresReservation",
-    "nodecay": "NoDecay",
-    "usagefactorsafe": "UsageFactorSafe",
-    "relative": "Relative",
-}
+#: a QOS flag in lower case -> its word
+FLAGS = {name.lower(): name for name in flags.FLAGS}
 
 
 class Unknown(SpritzError):

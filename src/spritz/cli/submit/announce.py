@@ -6,7 +6,7 @@ Source: sbatch(1), srun(1) --test-only; texts of Slurm 22.05.
 from __future__ import annotations
 
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError
@@ -19,13 +19,23 @@ from spritz.notation.times import format_time
 _PATIENCE_SECONDS = 300.0
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from msgspec import Struct
+
     from spritz.cli.context import Context
-    from spritz.cli.launch.controller import Controller
-    from spritz.client.command.sync import Connection
     from spritz.model.commands.job import SubmitHetJob, SubmitJob
 
+    T = TypeVar("T")
 
-def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHetJob, context: Context) -> int:
+
+class Asked(Protocol):
+    """A connection to the controller."""
+
+    def call(self, request: Struct, reply_type: type[T], /) -> T: ...
+
+
+def test_only(controller: Asked, request: SubmitJob | SubmitHetJob, context: Context) -> int:
     """Print when and where the job would start; return the exit status.
 
     As in Slurm, the message of a refusal lacks the program's name here.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from spritz.cli import sbatch
 from spritz.cli.options import Row, UsageError, parse
 from spritz.cli.submit import request_context, spec, values
 from spritz.cli.submit.refusals import Source
+from spritz.cli.submit.rows import rows_of
 from spritz.client.command.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
@@ -24,10 +24,10 @@ from spritz.notation.cron import CronError, read_line
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pwd import struct_passwd
 
     from spritz.cli.context import Context
-    from spritz.cli.filters.chain import Filters
 
 #: Options of sbatch that an entry cannot have.
 _OTHER = frozenset(
@@ -37,7 +37,7 @@ _OTHER = frozenset(
     }
 )
 
-OPTIONS: tuple[Row, ...] = tuple(row for row in sbatch.OPTIONS if row.key not in _OTHER)
+OPTIONS: tuple[Row, ...] = tuple(row for row in rows_of("b") if row.key not in _OTHER)
 
 _MAGIC = "#SCRON"
 _HEADER = "#!/bin/sh\n# This job was submitted through scrontab\n"
@@ -53,10 +53,18 @@ class BadLine(SpritzError):
         self.last = last
 
 
+class Filtering(Protocol):
+    """CliFilterPlugins (`cli.filters`)."""
+
+    def defaults(self) -> values.Values: ...
+
+    def before(self, options: values.Values, argv: Sequence[str], offset: int = 0) -> values.Values: ...
+
+
 class Reader:
     """Reads one user's crontab. `owner`: the user's entry."""
 
-    def __init__(self, context: Context, owner: struct_passwd, filtering: Filters | None) -> None:
+    def __init__(self, context: Context, owner: struct_passwd, filtering: Filtering | None) -> None:
         self._context = context
         self._owner = owner
         self._filtering = filtering

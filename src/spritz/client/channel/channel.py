@@ -16,17 +16,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import DecodeError, Struct
 from msgspec.msgpack import Decoder
 
 from spritz.client.channel.admission import Rank
-from spritz.client.channel.handling import Call, Handlers, answer
 from spritz.client.channel.log_throttle import LogThrottle
 from spritz.client.channel.quota import OverQuota
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
-from spritz.model.errors import SpritzError
 from spritz.wire.envelope import (
     Cancel,
     Envelope,
@@ -132,6 +130,30 @@ class _Waiting(Generic[T]):
             self.items.put(error)
 
 
+class Served(Protocol):
+    """A request of the peer that is not answered yet (`handling.Call`)."""
+
+    @property
+    def kind(self) -> str: ...
+
+    #: size of the request if it is long: it stays in memory until it is answered
+    bytes: int
+
+    def serve(self, request: Request) -> None: ...
+
+    def fail(self, error: Failure) -> None: ...
+
+    def abandon(self) -> None:
+        """The peer has gone away or given up."""
+        ...
+
+
+class Serving(Protocol):
+    """Whatever answers the peer's requests (`handling.Handlers`)."""
+
+    def begin(self, channel: Channel, request: Request) -> Served: ...
+
+
 #: numbers of this process's connections
 _numbers = count(1)
 
@@ -145,7 +167,7 @@ class Channel:
     def __init__(
         self,
         pipe: Pipe,
-        handlers: Handlers,
+        handlers: Serving,
         *,
         role: str,
         accepted: bool,
@@ -183,7 +205,7 @@ class Channel:
         self._taking_due = False
         self._next_id = 1
         self._waiting: dict[int, _Waiting[object]] = {}
-        self._serving: dict[int, Call] = {}
+        self._serving: dict[int, Served] = {}
         self._full_streams = 0
         self._close_callbacks: list[Callable[[], None]] = []
         #: called once when the connection has ended; for the server that accepted it
@@ -670,7 +692,7 @@ class Channel:
     # Answers of this side
 
     def _take_request(self, request: Request) -> None:
-        call = Call(self, request.id, request.kind)
+        call = self._handlers.begin(self, request)
         if request.id != 0:
             if request.id in self._serving:
                 raise FrameError(f"request id {request.id} is in use")
@@ -686,16 +708,7 @@ class Channel:
         if self._trusted_until is not None and self._is_expired(request.kind):
             call.fail(failure("SLURM_PROTOCOL_AUTHENTICATION_ERROR", hint="the token has expired"))
             return
-        try:
-            body, handler = self._handlers.decode(request)
-        except SpritzError as error:
-            self.complain("request.malformed", kind=request.kind[:60], error=error.message)
-            call.fail(error)
-            return
-        except Exception as error:
-            call.crashed(error)
-            return
-        answer(call, handler, body)
+        call.serve(request)
         size = len(request.body)
         if size >= _LONG_REQUEST_BYTES and self._quota is not None and request.id in self._serving:
             call.bytes = size

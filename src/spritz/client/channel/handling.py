@@ -79,13 +79,29 @@ class Handlers:
             return _Unread(), self._otherwise
         return self._decoder.decode(request), self._by_kind[request.kind]
 
+    def begin(self, channel: Channel, request: Request) -> Call:
+        """What the channel keeps of a request until it is answered."""
+        return Call(self, channel, request.id, request.kind)
+
 
 class Call:
     """A request in progress. Answers after the last one, or after the caller has gone, are dropped."""
 
-    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "bytes", "channel", "counted", "id", "kind")
+    __slots__ = (
+        "_abandon_callbacks",
+        "_answered",
+        "_handlers",
+        "_task",
+        "abandoned",
+        "bytes",
+        "channel",
+        "counted",
+        "id",
+        "kind",
+    )
 
-    def __init__(self, channel: Channel, request_id: int, kind: str) -> None:
+    def __init__(self, handlers: Handlers, channel: Channel, request_id: int, kind: str) -> None:
+        self._handlers = handlers
         self.channel = channel
         #: start time by the clock of the daemon's `CallStatistics`; 0.0: not counted, or counted already
         self.counted = 0.0
@@ -151,6 +167,18 @@ class Call:
         callbacks, self._abandon_callbacks = self._abandon_callbacks, []
         for callback in callbacks:
             callback()
+
+    def serve(self, request: Request) -> None:
+        """Decode the request, and let its handler answer. Used by the channel."""
+        try:
+            body, handler = self._handlers.decode(request)
+        except SpritzError as error:
+            self.channel.complain("request.malformed", kind=request.kind[:60], error=error.message)
+            self.fail(error)
+        except Exception as error:
+            self.crashed(error)
+        else:
+            answer(self, handler, body)
 
     def start_stream(self, items: AsyncIterator[Struct]) -> None:
         """Send the items from an asyncio task that ends with the caller. Used by `answer`."""

@@ -17,7 +17,7 @@ import os
 import resource
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-    from spritz.client.relay.hub import Hub
-    from spritz.client.relay.peers import Peers
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
@@ -56,6 +54,14 @@ LOOKS = 4
 
 #: Seconds that closing waits for handlers and for peers to read queued data; then they are cut off.
 CLOSE_SECONDS_MAX = 5.0
+
+
+class Streams(Protocol):
+    """Takes connections of other machines' daemons that carry streams (`relay.hub`, `relay.peers`)."""
+
+    def accept(self, pipe: Pipe) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Server:
@@ -84,7 +90,7 @@ class Server:
         self.channels: dict[Channel, None] = {}
         self._tls: Callable[[], ssl.SSLContext] | None = None
         self._streams_protocol = ""
-        self._hub: Hub | Peers | None = None
+        self._hub: Streams | None = None
         self._handlers = Handlers(table, otherwise)
         self._role = role
         self._log = log
@@ -122,7 +128,7 @@ class Server:
             self._tasks.cancel_all()
             await self._tasks.__aexit__(kind, error, trace)
 
-    def secure(self, tls: Callable[[], ssl.SSLContext], hub: Hub | Peers | None) -> None:
+    def secure(self, tls: Callable[[], ssl.SSLContext], hub: Streams | None) -> None:
         """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams.
 
         `tls` gives the context of the next handshake.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any
 
-from spritz.client.relay.resumable_stream import unread
+from spritz.runtime.pipe import unread
 
 if TYPE_CHECKING:
     from spritz.runtime.pipe import Pipe

@@ -18,10 +18,11 @@ Bounds: `KEPT_BYTES` not delivered by the other end, plus one read; `BROKEN_SECO
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any
+
+from spritz.runtime.pipe import unread
 
 if TYPE_CHECKING:
     from spritz.client.relay.mux import MuxStream
@@ -45,7 +46,6 @@ _HEADER = Layout("!BI")
 _PAYLOAD_BYTES_MAX = 32 * 1024
 #: Bytes delivered between two acknowledgements.
 _TELL_BYTES = 32 * 1024
-_PIECE_BYTES = 64 * 1024
 
 
 class ResumableStream(asyncio.Protocol):
@@ -278,19 +278,3 @@ class Answer(asyncio.Protocol):
         """Nothing to pause: an answer has no writer of its own."""
 
     def resume_writing(self) -> None: ...
-
-
-def unread(transport: asyncio.BaseTransport) -> bytes:
-    """Bytes that a peer sent before it went away: a failed write ends a transport at once, with these bytes (a task's
-    last line) still in its socket.
-    """
-    plain_socket = transport.get_extra_info("socket")
-    if plain_socket is None or transport.get_extra_info("ssl_object") is not None:
-        return b""
-    pieces = []
-    try:
-        while piece := os.read(plain_socket.fileno(), _PIECE_BYTES):
-            pieces.append(piece)
-    except OSError:
-        pass  # nothing more
-    return b"".join(pieces)

@@ -40,8 +40,6 @@ _FILES = {
 
 KEY_FILE, KEYS_FILE, MACHINE_FILE = "slurm.key", "slurm.jwks", "machine.json"
 
-_EXTRA = "pip install 'spritz[machines]' brings it"
-
 #: Last line of a certificate (PEM).
 _END = "-----END CERTIFICATE-----\n"
 
@@ -336,9 +334,11 @@ def _cryptography() -> Any:
     try:
         from spritz.runtime import authority
     except ImportError as error:
+        from spritz.extras import pip_install
+
         raise ClientError(
             f"a cluster of several machines needs the package cryptography: {error}",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint=_EXTRA,
+            hint=f"{pip_install('machines')} brings it",
         ) from error
     return authority

@@ -1,7 +1,4 @@
-"""auth/jwt for daemons: the keys, and the requests `UseToken` and `MakeToken`.
-
-A connection that has shown a token belongs to the token's user (`Channel.assume`), whatever the kernel says. So a
-gateway such as slurmrestd needs no rights of its own, and can act only for users that gave it a token.
+"""auth/jwt for daemons: the keys that sign and verify tokens.
 
 Needs PyJWT (the extra `rest`), which is imported when a daemon is configured for it.
 
@@ -18,18 +15,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from spritz.model.errors import ESLURM, SpritzError
-from spritz.model.tokens import LIFESPAN_SECONDS, MakeToken, Token, TokenTaken, UseToken
-from spritz.runtime.credentials import PeerCredentials
-from spritz.runtime.directory import person_of, uid_of, user_name_of
+from spritz.model.tokens import LIFESPAN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from msgspec import Struct
-
-    from spritz.client.channel.handling import Call, Handler
-    from spritz.runtime.clock import Clock
-    from spritz.runtime.directory import Directory
 
 #: File in StateSaveLocation with the key, if AuthAltParameters names none.
 DEFAULT_KEY = "jwt_hs256.key"
@@ -59,8 +49,10 @@ class TokenKeys:
         try:
             import jwt
         except ImportError as error:
+            from spritz.extras import pip_install
+
             raise SpritzError(
-                "AuthAltTypes=auth/jwt needs PyJWT, which is not installed", hint="pip install 'spritz[rest]'"
+                "AuthAltTypes=auth/jwt needs PyJWT, which is not installed", hint=pip_install("rest")
             ) from error
         self._jwt = jwt
         self._key = _read(key_path, stat.S_IRWXO) if key_path else b""
@@ -103,77 +95,14 @@ class TokenKeys:
         if longest is not None and lifespan_seconds is None:
             seconds = min(seconds, longest)
         if self._masters_only and not master:
-            raise _refused("ESLURM_ACCESS_DENIED", "AuthAltParameters=disable_token_creation")
+            raise refused("ESLURM_ACCESS_DENIED", "AuthAltParameters=disable_token_creation")
         if not self._key:
-            raise _refused("ESLURM_AUTH_UNABLE_TO_GENERATE_TOKEN", "AuthAltParameters has no jwt_key to sign with")
+            raise refused("ESLURM_AUTH_UNABLE_TO_GENERATE_TOKEN", "AuthAltParameters has no jwt_key to sign with")
         if seconds <= 0 or (longest is not None and seconds > longest):
             hint = f"a lifespan is from 1 to {longest or _INFINITE} seconds"
-            raise _refused("ESLURM_AUTH_UNABLE_TO_GENERATE_TOKEN", hint)
+            raise refused("ESLURM_AUTH_UNABLE_TO_GENERATE_TOKEN", hint)
         claims = {"exp": int(now) + min(seconds, _INFINITE), "iat": int(now), "sun": user}
         return str(self._jwt.encode(claims, self._key, algorithm="HS256"))
-
-
-class TokenRequests:
-    """Answers UseToken and MakeToken. `keys` None: the daemon is not configured for tokens."""
-
-    def __init__(self, keys: TokenKeys | None, directory: Directory, clock: Clock, slurm_uid: int) -> None:
-        self._keys = keys
-        self._directory = directory
-        self._clock = clock
-        self._masters = frozenset({0, slurm_uid})
-
-    def handlers(self) -> dict[type[Struct], Handler]:
-        return {UseToken: self.use, MakeToken: self.make}
-
-    async def use(self, request: UseToken, call: Call) -> TokenTaken:
-        """Make the connection the user's. Raises BadToken; the connection then has no user."""
-        channel = call.channel
-        channel.disown()
-        if self._keys is None:
-            raise BadToken("auth/jwt is not among AuthAltTypes")
-        now = self._clock.now()
-        user, expires = self._keys.verify(request.token, now)
-        uid = await self._directory.answer(uid_of, user)
-        if uid is None:
-            raise BadToken()
-        if request.user and request.user != user:
-            if uid not in self._masters:
-                raise BadToken("the token is another user's")
-            user = request.user
-            uid = await self._directory.answer(uid_of, user)
-            if uid is None:
-                raise BadToken()
-        person = await self._directory.answer(person_of, uid)
-        if person is None:
-            raise BadToken()
-        kernel = channel.pipe.credentials
-        pid = 0 if kernel is None else kernel.pid
-        channel.assume(PeerCredentials(pid=pid, uid=uid, gid=person.gid, via="jwt"), expires - now)
-        return TokenTaken(user=user, uid=uid, expires_at=expires)
-
-    async def make(self, request: MakeToken, call: Call) -> Token:
-        """A token for the caller, or for any user if SlurmUser or root asks."""
-        caller = call.caller
-        if caller is None:
-            raise BadToken()
-        if self._keys is None:
-            raise SpritzError(
-                "Protocol authentication error",
-                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-                hint="AuthAltTypes=auth/jwt and AuthAltParameters=jwt_key=FILE in slurm.conf allow tokens",
-            )
-        user = await self._directory.answer(user_name_of, caller.uid) or ""
-        master = caller.uid in self._masters
-        if request.user and request.user != user:
-            uid = await self._directory.answer(uid_of, request.user)
-            if not master or uid is None:
-                raise _refused("ESLURM_USER_ID_MISSING" if master else "ESLURM_ACCESS_DENIED")
-            user = request.user
-        if not user:
-            raise _refused("ESLURM_USER_ID_MISSING")
-        if caller.via == "jwt" and not master:
-            raise _refused("ESLURM_ACCESS_DENIED", "a token is not good for another token: it would never end")
-        return Token(token=self._keys.make(user, request.lifespan_seconds, self._clock.now(), master=master))
 
 
 def token_keys(types: Iterable[str], parameters: Iterable[str], state_directory: str = "") -> TokenKeys | None:
@@ -183,7 +112,7 @@ def token_keys(types: Iterable[str], parameters: Iterable[str], state_directory:
     return TokenKeys(parameters, os.path.join(state_directory, DEFAULT_KEY) if state_directory else "")
 
 
-def _refused(code: str, hint: str = "") -> SpritzError:
+def refused(code: str, hint: str = "") -> SpritzError:
     return SpritzError(ESLURM[code][1], code=code, hint=hint)
 
 

@@ -63,6 +63,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "BcastParameters": "Compression DestDir send_libs",
         "SbcastParameters": "Compression DestDir send_libs",
         "X11Parameters": "home_xauthority",
+        "MetricsParameters": "ignore_private_data",
         "MpiParams": "ports disable_slurm_hydra_bootstrap",
         "AuthInfo": "cred_expire disable_sssd socket ttl use_client_ids",
         "TLSParameters": """

@@ -3,7 +3,6 @@
 Everything that depends on the outside world is resolved here, before the core sees a command: the caller and its
 groups, the time, the key of a script. Policy is the core's, and is not decided here.
 
-`identity`   authenticates callers, and looks users and groups up before a handler runs
 `table`      every accepted request and its handler
 `commands`   requests that change state: handed to the single writer, answered once durable
 `submit`     SubmitJob: stores script and environment; `owner` resolves the job's user

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -15,13 +15,16 @@ from spritz import SLURM_VERSION, __version__
 from spritz.config.fixed import need_unchanged
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
+from spritz.controller.callers.rate_limits import rate_rule
 from spritz.controller.configuration import Configuration, read_configuration
+from spritz.controller.journal.kept import Journaled
 from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.controller.lead.agreement import record
 from spritz.controller.lead.peers import Peers, need_administrator
+from spritz.controller.needs import Clocked, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.plugins.submit import renew_plugins
-from spritz.controller.rate_limits import rate_rule
 from spritz.controller.reconfigure_overrides import apply_reconfig_flags
+from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
@@ -47,8 +50,17 @@ from spritz.runtime.log import set_levels
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.callers.rate_limits import RateLimits
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.debug_flags import DebugFlags
+    from spritz.controller.diagnostics import Counting
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.nodes.machines import Machines
+    from spritz.controller.plugins.submit import SubmitPlugins
+    from spritz.controller.scheduler.log import SchedulingLog
     from spritz.model.cluster import ClusterSettings
     from spritz.runtime.privilege import User
 
@@ -68,10 +80,45 @@ FIXED_KEYS = (
 )
 
 
+class Administering(Clocked, Counted, Identifying, Journaled, Logged, Reading, Spawning, Writing, Protocol):
+    """What administrators see and change: nearly every part of the controller."""
+
+    configuration: Configuration
+    scheduling_paused: bool
+    submit_plugins: SubmitPlugins | None
+
+    @property
+    def counting(self) -> Counting: ...
+
+    @property
+    def debug_flags(self) -> DebugFlags: ...
+
+    @property
+    def limits(self) -> RateLimits | None: ...
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+    @property
+    def own_index(self) -> int: ...
+
+    @property
+    def request_stop(self) -> Callable[[bool], None]: ...
+
+    @property
+    def scheduling_log(self) -> SchedulingLog: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+
 class ClusterQueries:
     """Answers requests about the daemon itself."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Administering) -> None:
         self._context = context
         self._host = socket.gethostname()
         self._reader = Worker("configuration")

@@ -5,7 +5,7 @@ The core decides policy (who may cancel or update what). Source: `model.commands
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.plugin_requests import PluginRequests, Reply
 from spritz.controller.groups import changed_groups, with_changed_numbers, with_group_numbers
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.core.decide.top import line_of
 from spritz.core.rights import administers
 from spritz.model.commands import cluster, job, reservation, step
@@ -22,7 +24,9 @@ from spritz.runtime.directory import gid_of, person_of
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.machines import Machines
+    from spritz.controller.plugins.submit import SubmitPlugins
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.model.cluster import Caller
     from spritz.runtime.directory import Question
 
@@ -53,10 +57,23 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
 MODIFYING = (job.UpdateJob, job.HoldJob, job.ReleaseJob)
 
 
+class Commanding(Clocked, Identifying, Reading, Writing, Protocol):
+    """What a command needs before the core decides it."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+    @property
+    def submit_plugins(self) -> SubmitPlugins | None: ...
+
+
 class Commands:
     """Hands commands to the single writer."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Commanding) -> None:
         self._context = context
 
     def lookups(self, command: Struct, caller: Caller) -> list[Question]:

@@ -5,21 +5,25 @@ Source: scrontab(1): operators may read other users' crontabs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.api.listings import durable
+from spritz.controller.needs import Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.core.rights import operates
 from spritz.model.queries.crontabs import CrontabText
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
     from spritz.model.queries.crontabs import GetCrontab
 
 
+class Asking(Identifying, Reading, Writing, Protocol):
+    """Who asks, and what is on disk."""
+
+
 class Crontabs:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     async def get(self, request: GetCrontab, call: Call) -> CrontabText | Rejection:

@@ -29,13 +29,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED, Deferred
+from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.nodes.messages import components_of
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.core.decide.steps import step_made_by
@@ -53,7 +55,7 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.machines import Machines
     from spritz.model.events import Event
     from spritz.model.job.record import Job
 
@@ -79,10 +81,17 @@ _StepRequest = CreateStep | CreateHetStep
 _Value = TypeVar("_Value")
 
 
+class Waiting(Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning, Writing, Protocol):
+    """What requests wait for."""
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+
 class DeferredRequests:
     """Answers AwaitAllocation, AwaitEnd and CreateStep, now or once the event that each waits for has happened."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Waiting) -> None:
         self._context = context
         #: job number -> AwaitAllocation requests, each with the task that ends its wait
         self._allocations: dict[int, dict[Call, asyncio.Task[None] | None]] = {}
@@ -95,14 +104,18 @@ class DeferredRequests:
         self._ports_wanted: dict[int, None] = {}
         #: answers that are due, each to be sent by a call
         self._answers: deque[Callable[[], None]] = deque()
-        #: jobs whose requests are looked at again at the end of this turn
+        #: Jobs whose requests are looked at again at the end of this turn, in the order of their events: `_look` may
+        #: hand in commands, and the order of a set would be another one in each process.
         self._touched: dict[int, None] = {}
         #: interactive job -> clients that got its grant
         self._holders: dict[int, list[_Holder]] = {}
-        #: interactive jobs that may have lost all their clients
+        #: Interactive jobs that may have lost all their clients: each has one task that waits for them, however many
+        #: connections close.
         self._expected: set[int] = set()
         context.writer.listeners.add("waiting", self._listen, Loss.REBUILD, self._rebuild)
         context.writer.hooks.append(self._look)
+        # After a restart no connection is left, and who held a job is not journaled. Clients that live connect again
+        # and ask; a job whose client died while the controller was away has none that could tell.
         for job in context.machine.state.jobs.values():
             if _needs_client(job):
                 self._expect(job.id, self._return_seconds())
@@ -125,6 +138,8 @@ class DeferredRequests:
         if not caller.admin and caller.uid != job.spec.uid:
             return Rejection(code="ESLURM_ACCESS_DENIED")
         if self._is_settled(job.id):
+            # Its start may still be on its way to the disk. Told before that, salloc would run commands in an
+            # allocation that a crash then undoes.
             context.writer.when_durable(lambda: self._grant(job.id, call))
             return DEFERRED
         timeout = None
@@ -154,7 +169,7 @@ class DeferredRequests:
         if timeout is not None:
             timeout.cancel()
         if job_id in self._allocations:
-            return  # another client waits for it
+            return  # another client waits for it: the same one, over a new connection, before this one was found broken
         job = self._context.machine.state.jobs.get(job_id)
         if job is not None and job.spec.interactive:
             self._cancel(job_id, "its client went away while it was waiting")
@@ -165,6 +180,7 @@ class DeferredRequests:
         job = state.jobs.get(job_id)
         if job is None:
             return True
+        # Of a heterogeneous job all components must have their prologs behind them: srun needs all of them.
         waits = job.state is JobState.PENDING and not _runs_elsewhere(job)
         return not waits and not het.configuring(state, job)
 
@@ -174,6 +190,7 @@ class DeferredRequests:
         job = state.jobs.get(job_id)
         if job is None:
             return True
+        # The record of an array may have ended, with its last pending task started, while tasks run.
         return job.state.ended and not (job.array_job_id == job_id and state.arrays_live.get(job_id))
 
     def _grant(self, job_id: int, call: Call) -> None:
@@ -187,6 +204,8 @@ class DeferredRequests:
         names = job.allocation.names if job.allocation is not None else ()
         addresses = tuple(state.nodes[name].address if name in state.nodes else name for name in names)
         if call.abandoned:
+            # It asked when the job had started and left before that was durable: it was in no queue, and holds nothing
+            # yet. Neither `_allocation_abandoned` nor `_holder_left` sees that.
             if job.spec.interactive and (job.state.active or _runs_elsewhere(job)):
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
@@ -201,6 +220,7 @@ class DeferredRequests:
 
     async def _give_up(self, job_id: int, call: Call, seconds: float) -> None:
         await self._context.clock.sleep(seconds)
+        # Out of the queue first: `_look` would answer it again.
         _remove(self._allocations, job_id, call)
         self._grant(job_id, call)
         job = self._context.machine.state.jobs.get(job_id)
@@ -224,6 +244,7 @@ class DeferredRequests:
         self._context.writer.when_durable(partial(self._begin_answers, answers))
 
     def _begin_answers(self, answers: Iterable[Callable[[], None]]) -> None:
+        # A turn is planned already while some are left: beginning again here would send twice as many in each turn.
         is_first = not self._answers
         self._answers.extend(answers)
         if is_first:
@@ -234,6 +255,7 @@ class DeferredRequests:
             for _ in range(min(ANSWERS_MAX, len(self._answers))):
                 self._answers.popleft()()
         finally:
+            # Also if one raised: those behind it would wait for ever.
             if self._answers:
                 asyncio.get_running_loop().call_soon(self._send_answers)
 
@@ -242,6 +264,7 @@ class DeferredRequests:
     def _hold(self, job_id: int, call: Call) -> None:
         """Remember a client that got the grant: salloc, but also every srun below it."""
         holders = self._holders.setdefault(job_id, [])
+        # An allocation of a day may see a thousand sruns come and go.
         holders[:] = [holder for holder in holders if holder.is_there()]
         holders.append(_Holder(call))
         call.channel.on_close(lambda: self._holder_left(job_id))
@@ -249,6 +272,8 @@ class DeferredRequests:
     def _holder_left(self, job_id: int) -> None:
         job = self._context.machine.state.jobs.get(job_id)
         if job is not None and job.state.active:
+            # Two ways to notice, since neither sees all. The first is certain and late, also for clients on other
+            # machines, where no process can be looked at; the second is quick, for those that were killed here.
             self._expect(job_id, self._grace())
             self._context.tasks.spawn_contained(self._cancel_if_killed(job_id), name="interactive.killed")
         else:
@@ -264,6 +289,7 @@ class DeferredRequests:
             holders = self._holders.get(job_id, [])
             if job is None or not job.state.active or any(holder.is_connected for holder in holders):
                 return
+            # Not while a step runs: its srun may be a child that outlived salloc, and asks for no grant of its own.
             if all(holder.is_dead() for holder in holders) and not self._has_steps(job):
                 self._cancel(job_id, "its client is gone")
                 return
@@ -293,6 +319,7 @@ class DeferredRequests:
                     return
                 holders = self._holders.get(job_id, [])
                 awaited = job.state is JobState.PENDING and job_id in self._allocations
+                # From here its connection watches: when that closes, `_holder_left` or `_allocation_abandoned` does.
                 if awaited or any(holder.is_connected for holder in holders):
                     return
                 if not self._has_steps(job) and not any(holder.is_there() for holder in holders):
@@ -303,6 +330,7 @@ class DeferredRequests:
 
     def _has_steps(self, job: Job) -> bool:
         """Whether the job has running steps: these end with their client, so it lives."""
+        # But the job's container (PrologFlags=Contain), which has no client and lasts as long as the job.
         state = self._context.machine.state
         return any(state.steps.get(member.id, {}).keys() - {STEP_EXTERN} for member in het.members(state, job))
 
@@ -346,6 +374,8 @@ class DeferredRequests:
         """Try a step. Returns whether the request is finished, granted or refused; if not, it must be parked."""
         context = self._context
         caller = context.identity.caller(call)
+        # The core's answer is there at once, and is sent only when it is durable. That the resources are busy is no
+        # answer to a request that waits, so it is held back; but that is known only when `handle` has returned.
         held: list[Struct | None] = []
         reply = context.writer.handle(command, caller, lambda reply: None if held else call.reply(reply))
         if command.wait and isinstance(reply, Rejection) and reply.code in STEP_WAITS:
@@ -361,6 +391,8 @@ class DeferredRequests:
 
     def _step_abandoned(self, job_id: int, call: Call) -> None:
         """The next one may fit: try it at the end of this turn."""
+        # It may ask for less than the one that is gone. No event follows that would try it: without this it waits until
+        # some step of the job ends, though its resources are free.
         _remove(self._steps, job_id, call)
         self._note_first(job_id)
         if job_id in self._steps:
@@ -400,6 +432,7 @@ class DeferredRequests:
                 return
             _remove(self._steps, job_id, call)
             self._note_first(job_id)
+        # Some are left, and each may fit. Thousands of them (srun in a loop, &) must not take one turn.
         if job_id in self._steps:
             self._touched[job_id] = None
             asyncio.get_running_loop().call_soon(self._context.writer.turn)  # a turn during the hooks is this one
@@ -408,6 +441,7 @@ class DeferredRequests:
 
     def _rebuild(self) -> None:
         """Check every parked request again, and interactive jobs that need a client."""
+        # The requests themselves are not lost with events, only the notice that one can be answered.
         self._touched.update(dict.fromkeys((*self._allocations, *self._ends, *self._steps)))
         for job in self._context.machine.state.jobs.values():
             if _needs_client(job):
@@ -430,10 +464,14 @@ class DeferredRequests:
             # A step's ports become free for steps of other jobs too.
             self._touched.update(self._ports_wanted)
         for event in events:
+            # Any event of the job, not a list of kinds: a kind that was forgotten here would be a request that is never
+            # answered, and a look that was not needed costs nothing.
             job_id = event.job.id if type(event) is JobUpdated else getattr(event, "job_id", None)
             if job_id is None:
                 continue
             job = jobs.get(job_id)
+            # `sbatch --wait` of an array waits under the array's number, `salloc` of a heterogeneous job under its
+            # leader's: the last task or component that ends (or starts) has another one.
             numbers = (job_id,) if job is None else (job_id, job.array_job_id, job.het_job_id)
             for number in numbers:
                 if number in allocations or number in ends or number in steps:
@@ -443,9 +481,12 @@ class DeferredRequests:
         """At the end of a turn: answer the requests that can be answered now."""
         if not self._touched:
             return
+        # A new one first: steps that are granted below touch their jobs again, for the next turn.
         touched, self._touched = self._touched, {}
         for job_id in touched:
             if job_id in self._allocations and self._is_settled(job_id):
+                # Popped before the answers are durable: a client that leaves meanwhile is seen by `_grant`, by its
+                # call.
                 settled = self._allocations.pop(job_id)
                 for timeout in settled.values():
                     if timeout is not None:
@@ -472,6 +513,7 @@ def _needs_client(job: Job) -> bool:
     """Whether this cluster ends the job when its client is gone. The client of a federated job is at the origin while
     it waits, and where it runs afterwards.
     """
+    # Components have no client of their own: they end with their leader.
     if not job.spec.interactive or job.state.ended or job.het_offset:
         return False
     return job.state.active if _is_copy(job) else not _runs_elsewhere(job)
@@ -516,11 +558,13 @@ def _exit_code(job: Job) -> int:
 
 def _process_began(pid: int) -> str:
     """Start time of a process in ticks, which distinguishes reused process ids; "" if it is gone."""
+    # A zombie is gone: its parent, which may be a shell that does not wait, keeps the number for as long as it likes.
     if not pid:
         return ""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
+    # Fields are counted from the end of the command's name, which may have spaces and parentheses of its own.
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]

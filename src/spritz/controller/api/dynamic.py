@@ -6,10 +6,12 @@ scontrol(1) create, delete; slurmd(8) -F, -Z.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.config.dynamic import node_configs
+from spritz.controller.needs import Configured, Identifying, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.core.rights import administers
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
@@ -21,13 +23,20 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
+
+
+class Joining(Configured, Identifying, Reading, Writing, Protocol):
+    """Nodes that come and go while the controller runs."""
+
+    @property
+    def nodes(self) -> NodeLinks: ...
 
 
 class DynamicNodes:
     """Answers CreateNodes and DeleteNodes of administrators, and IntroduceNode of node daemons."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Joining) -> None:
         self._context = context
 
     def create(self, command: CreateNodes, call: Call) -> Deferred:

@@ -17,12 +17,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.channel.admission import Pool, Rank
 from spritz.client.channel.turns import Places
 from spritz.controller.api.changes import Shaper, is_public
 from spritz.controller.journal.events import plain
+from spritz.controller.journal.kept import Journaled, Replaying
+from spritz.controller.needs import Identifying, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.model.errors import SpritzError
 from spritz.model.queries.events import ChangeBatch, EventBatch, WatchChanges, WatchEvents
@@ -30,7 +33,6 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
     from spritz.model.queries.events import Change
@@ -54,10 +56,14 @@ SHAPED_MAX = 2_000
 _Numbered = list[tuple[int, "Event"]]
 
 
+class Streaming(Identifying, Journaled, Reading, Replaying, Writing, Protocol):
+    """Events, past and to come."""
+
+
 class EventStream:
     """Answers WatchEvents and WatchChanges, for as long as the subscriber stays connected."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Streaming) -> None:
         self._context = context
         self._watchers = Pool(WATCHERS_MAX, WATCHERS_KEPT)
         self._replays = Places(REPLAYS_MAX)

@@ -7,7 +7,7 @@ Source: squeue(1) --start, JOB REASON CODES.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
@@ -17,6 +17,8 @@ from spritz.controller.api.children import Children
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
+from spritz.controller.needs import Clocked, Identifying, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.job_filter import JobFilter
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.model.cluster import Caller
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.queries.explain import Explanation
@@ -47,10 +49,17 @@ _decode = Decoder(Explanations).decode
 RECORDS_MAX = 20
 
 
+class Explaining(Clocked, Identifying, Logged, Reading, Writing, Protocol):
+    """What an explanation is made of."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+
 class ExplainQueries:
     """Answers ExplainJob from a child process."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Explaining) -> None:
         self._context = context
         self._children = Children("explain", "explanations", context.log)
 
@@ -96,7 +105,7 @@ class ExplainQueries:
 
 
 def explanations(
-    context: Context, jobs: list[Job], now: float, owner: Caller | None, viewer: str | None = None
+    context: Explaining, jobs: list[Job], now: float, owner: Caller | None, viewer: str | None = None
 ) -> Explanations:
     """Runs in the child.
 
@@ -115,7 +124,7 @@ def explanations(
 
 
 def _with_others(
-    context: Context, projection: Projection, job: Job, explanation: Explanation, now: float, owner: Caller
+    context: Explaining, projection: Projection, job: Job, explanation: Explanation, now: float, owner: Caller
 ) -> Explanation:
     if explanation.verdict not in ("waits", "never"):
         return explanation

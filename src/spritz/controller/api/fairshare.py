@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
+from spritz.controller.needs import Clocked, Configured, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
+from spritz.core.charges import seconds_ahead
 from spritz.core.rights import operates
 from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
-from spritz.model.ids import INFINITE
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.usage import RAW, WALL
 from spritz.model.rejection import Rejection
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.shares import Shares
+    from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.core.state import State
     from spritz.model.limits.records import Association
     from spritz.scheduling.view.fairshare import Share
@@ -32,10 +34,20 @@ if TYPE_CHECKING:
 _ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 
 
+class Asking(Clocked, Configured, Identifying, Reading, Writing, Protocol):
+    """Fair shares and who asks for them."""
+
+    @property
+    def recorded(self) -> RecordedUsage: ...
+
+    @property
+    def shares(self) -> Shares: ...
+
+
 class FairShareQueries:
     """Answers ListFairShares to all users, and CompareUsage to operators."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     async def compare_usage(self, request: CompareUsage, call: Call) -> Struct:
@@ -73,7 +85,7 @@ class FairShareQueries:
         )
 
 
-def counted_tres(context: Context) -> tuple[str, ...]:
+def counted_tres(context: Configured) -> tuple[str, ...]:
     """Names of the counted TRES, as accounting shows them."""
     tracked = context.configuration.loaded.settings.words("AccountingStorageTRES")
     return tuple(dict.fromkeys((*_ALWAYS, *tracked)))
@@ -136,8 +148,7 @@ def _running(state: State, now: float) -> dict[int, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
-        remaining = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        remaining *= state.rules.usage_factor(job.spec.qos)
+        remaining = seconds_ahead(job, now) * charge.factor
         _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, remaining)
     parents = state.rules.parents() if own_seconds else {}
     factors: dict[int, dict[str, float]] = {}

@@ -9,17 +9,19 @@ Source: squeue(1), scontrol(1) show job, write batch_script.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.row_cache import CachedListings
 from spritz.controller.api.rows import row_of
+from spritz.controller.journal.kept import Storing
+from spritz.controller.needs import Clocked, Identifying, Logged, Reading
 from spritz.controller.scheduler.estimates import Estimates
 from spritz.controller.scheduler.forecasts import EXPECTED, FIELDS
+from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss
-from spritz.core.decide.preempt import exempt_time
+from spritz.core.decide.preempt import preemptable_after
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Job
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.job.job_filter import JobFilter
@@ -53,10 +55,17 @@ VERSION_BITS = 16
 RECORDS_PER_SLICE = 100
 
 
+class Asking(Clocked, Identifying, Logged, Reading, Storing, Writing, Protocol):
+    """Jobs and who asks for them."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+
 class JobQueries:
     """Answers ListJobs with the jobs that the caller may see, and GetScript to the owner and operators."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
         self._kept = CachedListings()
         self._estimates = Estimates(context)
@@ -141,8 +150,10 @@ def exempt_times(state: State, jobs: list[Job]) -> tuple[int | None, tuple[tuple
     if preemption.type == "none":
         return None, ()
     several = {(job.partition, job.spec.qos): job for job in jobs}
-    times = ((partition, qos, exempt_time(state, job)) for (partition, qos), job in several.items())
-    return preemption.exempt_seconds, tuple(item for item in times if item[2] != preemption.exempt_seconds)
+    times = {where: preemptable_after(state, job) for where, job in several.items()}
+    # The reply names no job that is never preempted: with such jobs, it names all others.
+    usual = None if None in times.values() else preemption.exempt_seconds
+    return usual, tuple((*where, seconds) for where, seconds in times.items() if seconds not in (None, usual))
 
 
 def _refusal(code: str) -> SpritzError:

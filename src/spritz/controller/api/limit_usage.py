@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from spritz.controller.api.fairshare import counted_tres, in_order
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
+from spritz.controller.needs import Clocked, Configured, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
+from spritz.core.charges import seconds_ahead
 from spritz.core.rights import operates
-from spritz.model.ids import INFINITE
-from spritz.model.limits.standing import (
-    AssocStanding,
-    ListStandings,
-    QosStanding,
-    Standing,
-    Standings,
-    UserStanding,
-)
+from spritz.model.limits.standing import AssocStanding, ListStandings, QosStanding, Standing, Standings, UserStanding
 from spritz.model.limits.usage import RAW, WALL
 from spritz.notation.tres import format as tres_text
 
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.shares import Shares
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.limits.ledger import LedgerKey
@@ -34,10 +28,17 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.fairshare import Share
 
 
+class Asking(Clocked, Configured, Identifying, Reading, Writing, Protocol):
+    """Limits with their use, and who asks."""
+
+    @property
+    def shares(self) -> Shares: ...
+
+
 class LimitUsageQueries:
     """Answers ListStandings for the associations that the caller may see."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     async def list_standings(self, request: ListStandings, call: Call) -> Standings:
@@ -113,8 +114,7 @@ def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:
             continue
-        remaining = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        remaining *= charge.factor
+        remaining = seconds_ahead(job, now) * charge.factor
         for key in charge.keys:
             sums = usage.setdefault(key, {})
             for name, count in charge.tres:

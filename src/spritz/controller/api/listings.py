@@ -1,4 +1,4 @@
-"""The common rules of listings: each user may have some in progress, and none shows what is not yet durable.
+"""The common rules of listings: each user may have some in progress.
 
 A listing holds the records that it is going to send, so those in progress bound the memory that a user can take by
 asking for listings and not reading them.
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from spritz.client.channel.handling import Call
     from spritz.client.channel.turns import OwnPlaces
-    from spritz.controller.context import Context
 
 #: Listings of one user in progress; further ones wait for these.
 LISTINGS_MAX = 32
@@ -43,11 +42,3 @@ def in_own_place(places: OwnPlaces, handler: Callable[[Any, Call], Any]) -> Call
         return pieces(listing, call) if isinstance(listing, AsyncGenerator) else whole(listing, call)
 
     return begin
-
-
-async def durable(context: Context, call: Call) -> None:
-    """Return when all that is in memory now is on disk, in a turn of the caller's user."""
-    if not context.writer.is_durable:
-        await context.writer.durable()
-        # All that waited for this commit would go on in one turn of the loop.
-        await call.channel.turn()

@@ -5,10 +5,11 @@ Source: scontrol(1) show node, sinfo(1) NODE STATE CODES.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Sharing
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
@@ -18,12 +19,14 @@ from spritz.model.rules.mcs import kept_by
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
     from spritz.model.node.record import Node
+    from spritz.model.node.reservation import Reservation
     from spritz.model.resources import NodeCapacity
     from spritz.model.rules.node_use import NodeUse
 
@@ -56,10 +59,20 @@ _FLAG_NAMES = (
 NODES_PER_SLICE = 100
 
 
+class Asking(Clocked, Identifying, Reading, Writing, Protocol):
+    """Nodes and who asks for them."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+
 class NodeQueries:
     """Answers ListNodes from the records, with the last samples of each node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     def list_nodes(self, request: ListNodes, call: Call) -> AsyncIterator[Nodes] | Awaitable[Nodes]:
@@ -92,20 +105,10 @@ class NodeQueries:
 
     def _view(self, state: State, node: Node, now: float) -> NodeView:
         use = state.uses[node.name]
-        flags = node.flags
-        if flags & NodeFlag.POWERING_UP:
-            flags |= NodeFlag.NOT_RESPONDING
-        if use.completing:
-            flags |= NodeFlag.COMPLETING
-        active = [state.reservations[name] for name in state.reserved.get(node.name, ())]
-        active = [item for item in active if item.active(now) and not item.cpus]
-        if active:
-            flags |= NodeFlag.RESERVED
-        if any(item.maintenance for item in active):
-            flags |= NodeFlag.MAINTENANCE
+        active = holding(state, node.name, now)
         base = base_state(node, use)
-        if base in (NodeState.IDLE, NodeState.MIXED) and self._context.forecasts.has_planned(node.name):
-            flags |= NodeFlag.PLANNED
+        planned = base in (NodeState.IDLE, NodeState.MIXED) and self._context.forecasts.has_planned(node.name)
+        flags = shown_flags(node, use, active, planned=planned)
         return NodeView(
             node=node,
             state_names=(base.value, *(name for flag, name in _FLAG_NAMES if flags & flag)),
@@ -156,6 +159,28 @@ def base_state(node: Node, use: NodeUse) -> NodeState:
     if len(use.jobs) <= len(use.completing):
         return NodeState.IDLE
     return NodeState.ALLOCATED if use.cpu_claims >= node.config.capacity.cpus else NodeState.MIXED
+
+
+def holding(state: State, name: str, now: float) -> list[Reservation]:
+    """The reservations that hold all CPUs of the node now."""
+    reserved = [state.reservations[item] for item in state.reserved.get(name, ())]
+    return [item for item in reserved if item.active(now) and not item.cpus]
+
+
+def shown_flags(node: Node, use: NodeUse, active: Iterable[Reservation], *, planned: bool) -> int:
+    """The node's flags as commands and metrics show them. `active`: `holding`; `planned`: whether it is IDLE or MIXED,
+    and jobs have planned starts on it.
+    """
+    flags = node.flags
+    if flags & NodeFlag.POWERING_UP:
+        flags |= NodeFlag.NOT_RESPONDING.value
+    if use.completing:
+        flags |= NodeFlag.COMPLETING.value
+    for reservation in active:
+        flags |= NodeFlag.RESERVED.value
+        if reservation.maintenance:
+            flags |= NodeFlag.MAINTENANCE.value
+    return flags | NodeFlag.PLANNED.value if planned else flags
 
 
 def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -> tuple[tuple[str, str, int, str], ...]:

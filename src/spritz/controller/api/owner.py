@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from spritz.controller.needs import Identifying
+
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.job.record import JobSpec
 
 
-def owned(context: Context, spec: JobSpec, caller: Caller) -> JobSpec:
+def owned(context: Identifying, spec: JobSpec, caller: Caller) -> JobSpec:
     """The spec with user and groups looked up."""
     uid = spec.uid if spec.uid >= 0 else caller.uid
     # A user without an entry keeps the group of its credentials.

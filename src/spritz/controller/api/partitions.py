@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.node.partition import opens_to
@@ -14,15 +15,18 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.node.partition import Partition
+
+
+class Asking(Clocked, Identifying, Reading, Writing, Protocol):
+    """Partitions and who asks for them."""
 
 
 class PartitionQueries:
     """Answers ListPartitions, without hidden partitions unless the caller may see them."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     async def list_partitions(self, request: ListPartitions, call: Call) -> Partitions:

@@ -8,12 +8,13 @@ Source: slurm.conf(5) JobSubmitPlugins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, structs
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
+from spritz.controller.needs import Identifying, Reading
 from spritz.controller.plugins.answer_lines import answering, with_lines
 from spritz.core.rights import administers, operates
 from spritz.model.commands.job import HoldJob, ReleaseJob, SubmitJob, UpdateJob
@@ -24,7 +25,6 @@ from spritz.plugins.description import Description
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.model.cluster import Caller
     from spritz.model.job.record import Job, JobSpec
@@ -39,12 +39,16 @@ Admit = Callable[[tuple[SubmitJob, ...], "Caller", Reply, Granted], Struct | Def
 STEERING: dict[type[Struct], dict[str, Any]] = {HoldJob: {"priority": 0}, ReleaseJob: {"priority": None}}
 
 
+class Passing(Identifying, Reading, Protocol):
+    """What plugins are told about a request."""
+
+
 class PluginRequests:
     """One call on its way through the plugins."""
 
     __slots__ = ("_call", "_caller", "_context", "_lines", "_plugins")
 
-    def __init__(self, context: Context, plugins: SubmitPlugins, caller: Caller, call: Call) -> None:
+    def __init__(self, context: Passing, plugins: SubmitPlugins, caller: Caller, call: Call) -> None:
         self._context = context
         self._plugins = plugins
         self._caller = caller

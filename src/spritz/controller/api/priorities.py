@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
-from spritz.controller.api.listings import durable
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.core.rights import operates
 from spritz.model.queries.priorities import ListPriorities, Priorities
 from spritz.model.rejection import Rejection
@@ -17,16 +18,27 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.forecasts import Forecasts
+    from spritz.controller.scheduler.shares import Shares
 
 #: Jobs in one turn of the loop: about 5 ms.
 JOBS_PER_SLICE = 250
 
 
+class Asking(Clocked, Identifying, Reading, Writing, Protocol):
+    """Priorities and who asks for them."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def shares(self) -> Shares: ...
+
+
 class PriorityQueries:
     """Answers ListPriorities for pending jobs that the caller may see, in slices."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     async def list_priorities(self, request: ListPriorities, call: Call) -> AsyncIterator[Struct]:

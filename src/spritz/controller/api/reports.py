@@ -5,12 +5,14 @@ Source: `model.reports`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.dynamic import DynamicNodes
+from spritz.controller.needs import Configured, Identifying, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -28,16 +30,27 @@ from spritz.model.reports import (
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.nodes.machines import Machines
 
 #: Reports that go to the core unchanged.
 PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, NodePrologEnded, JobGone, NodeTrouble)
 
 
+class Taking(Configured, Identifying, Logged, Reading, Writing, Protocol):
+    """What reports of node daemons are told to."""
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+
 class Reports:
     """Takes what node daemons report. Raises SpritzError for any other caller."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Taking) -> None:
         self._context = context
 
     def plain(self, report: Struct, call: Call) -> Deferred:

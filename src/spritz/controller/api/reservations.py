@@ -5,13 +5,14 @@ Policy is the core's. Source: scontrol(1) create, update, show ReservationName.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.listings import durable
 from spritz.controller.api.private import usable
+from spritz.controller.needs import Clocked, Identifying, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
 from spritz.model.queries.reservations import ListReservations, Reservations
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.runtime.directory import Question
 
 
 #: fields of a request that name users
 _USERS = ("users", "users_added", "users_removed")
+
+
+class Asking(Clocked, Identifying, Reading, Writing, Protocol):
+    """Reservations and who asks for or makes them."""
 
 
 def _is_number(name: str) -> bool:
@@ -41,7 +45,7 @@ def _is_number(name: str) -> bool:
 class ReservationApi:
     """Answers CreateReservation and UpdateReservation with names resolved to uids and gids, and ListReservations."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
 
     def lookups(self, command: CreateReservation | UpdateReservation, caller: Caller) -> Iterator[Question]:

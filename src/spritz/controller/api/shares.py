@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.children import Children
 from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.needs import Clocked, Identifying, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates
 from spritz.core.shares import shares
 from spritz.model.accounting.shares import ListShares, Shares
@@ -18,16 +20,19 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
 
 _encode = Encoder().encode
 _decode = Decoder(Shares).decode
 
 
+class Asking(Clocked, Identifying, Logged, Reading, Writing, Protocol):
+    """Shares and who asks for them."""
+
+
 class ShareQueries:
     """Answers ListShares: guarantees of accounts, and their use."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
         self._children = Children("shares", "such requests", context.log)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
-from spritz.controller.api.listings import durable
+from spritz.controller.needs import Clocked, Identifying, Logged, Reading
+from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
     from spritz.core.state import State
     from spritz.model.events import Event
     from spritz.model.job.record import Job
@@ -38,10 +39,17 @@ STEPS_PER_SLICE = 200
 _FAILED_STEPS_MAX = 1000
 
 
+class Asking(Clocked, Identifying, Logged, Reading, Writing, Protocol):
+    """Steps and who asks for them."""
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+
 class StepQueries:
     """Answers ListSteps from the records, and MeasureSteps (sstat) by asking the nodes."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Asking) -> None:
         self._context = context
         #: (job id, step id) -> launch errors, oldest step first; not kept over a restart
         self._launch_errors: dict[tuple[int, int], list[LaunchError]] = {}

@@ -8,16 +8,18 @@ Source: sbatch(1); slurm.conf(5) SchedulerParameters=max_script_size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
-from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
-from spritz.controller.journal.blobs import USER_BYTES_MAX
+from spritz.controller.journal.blobs import USER_BYTES_MAX, environment_blob
+from spritz.controller.journal.kept import Storing
+from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.spec import ENVIRONMENT_BYTES_MAX
 from spritz.core.decide.submit import known_submission
@@ -30,30 +32,37 @@ from spritz.runtime.directory import group_name_of, person_of
 from spritz.runtime.zone import calendar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.plugins.submit import SubmitPlugins
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.model.cluster import Caller
     from spritz.model.federation import PutSibling
+    from spritz.model.job.record import JobSpec
     from spritz.runtime.directory import Question
 
-_encode = Encoder().encode
-_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
 
+class Submitting(Clocked, Configured, Identifying, Logged, Reading, Storing, Writing, Protocol):
+    """What a submission needs before the core decides it."""
 
-def environment_blob(environment: tuple[bytes, ...]) -> bytes:
-    """Encodes `NAME=value` items as one blob; empty for none."""
-    return _encode(environment) if environment else b""
+    @property
+    def check_request(self) -> Callable[[JobSpec], tuple[str, str] | None]: ...
 
+    @property
+    def check_whole(self) -> Callable[[Sequence[JobSpec]], tuple[str, str] | None]: ...
 
-def environment_of(blob: bytes) -> tuple[bytes, ...]:
-    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
-    return _decode.decode(blob) if blob else ()
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def submit_plugins(self) -> SubmitPlugins | None: ...
 
 
 class Submissions:
     """Answers SubmitJob and SubmitHetJob; `--test-only` goes to `will_run`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Submitting) -> None:
         self._context = context
         self._estimates = Estimates(context)
 

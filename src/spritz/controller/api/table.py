@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.channel.turns import OwnPlaces
 from spritz.controller.api.cluster import ClusterQueries
@@ -14,7 +14,6 @@ from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
-from spritz.controller.api.identity import identified
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.limit_usage import LimitUsageQueries
 from spritz.controller.api.listings import LISTINGS_MAX, in_own_place
@@ -26,7 +25,11 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
+from spritz.controller.callers.identity import identified
+from spritz.controller.journal.kept import Journaled, Replaying, Storing
+from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.programs.triggers import TriggerRequests
+from spritz.controller.writer.durable import Writing
 from spritz.model import reports
 from spritz.model.accounting.fairshare import ListFairShares
 from spritz.model.accounting.shares import ListShares
@@ -65,14 +68,71 @@ from spritz.model.queries.steps import ListSteps, MeasureSteps
 from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from msgspec import Struct
 
     from spritz.client.channel.handling import Handler
-    from spritz.controller.api.identity import Lookups
-    from spritz.controller.context import Context
+    from spritz.client.channel.token_requests import TokenRequests
+    from spritz.controller.callers.identity import Lookups
+    from spritz.controller.callers.rate_limits import RateLimits
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.nodes.machines import Machines
+    from spritz.controller.plugins.submit import SubmitPlugins
+    from spritz.controller.scheduler.forecasts import Forecasts
+    from spritz.controller.scheduler.shares import Shares
+    from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
+    from spritz.model.job.record import JobSpec
 
 
-def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
+class Answering(
+    Clocked,
+    Configured,
+    Counted,
+    Identifying,
+    Journaled,
+    Logged,
+    Reading,
+    Replaying,
+    Spawning,
+    Storing,
+    Writing,
+    Protocol,
+):
+    """What all the handlers together use of the controller."""
+
+    @property
+    def check_request(self) -> Callable[[JobSpec], tuple[str, str] | None]: ...
+
+    @property
+    def check_whole(self) -> Callable[[Sequence[JobSpec]], tuple[str, str] | None]: ...
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def limits(self) -> RateLimits | None: ...
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+    @property
+    def recorded(self) -> RecordedUsage: ...
+
+    @property
+    def shares(self) -> Shares: ...
+
+    @property
+    def submit_plugins(self) -> SubmitPlugins | None: ...
+
+    @property
+    def tokens(self) -> TokenRequests: ...
+
+
+def handlers(context: Answering, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
     """A handler for each request that the controller answers, wrapped in the checks that it needs."""
     identity, tasks, waiting = context.identity, context.tasks, DeferredRequests(context)
     return {
@@ -94,7 +154,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
 _Table = dict[type["Struct"], tuple["Handler", "Lookups | None"]]
 
 
-def _reports(context: Context) -> dict[type[Struct], Handler]:
+def _reports(context: Answering) -> dict[type[Struct], Handler]:
     """Reports of node daemons, which are identified by uid alone."""
     taken = Reports(context)
     return {
@@ -105,7 +165,7 @@ def _reports(context: Context) -> dict[type[Struct], Handler]:
     }
 
 
-def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
+def _commands(context: Answering, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
     """Requests that change state."""
     commands, submissions = Commands(context), Submissions(context)
     reservations, nodes = ReservationApi(context), DynamicNodes(context)
@@ -134,7 +194,7 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredReques
     }
 
 
-def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
+def _queries(context: Answering, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
     """The handlers of queries."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()

@@ -10,12 +10,14 @@ Source: sbatch(1), srun(1) --test-only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.api.children import Children
+from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.rejection import Rejection
@@ -29,12 +31,19 @@ from spritz.scheduling.view.events.limits_policy import put_policy
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.node.reservation import Reservation
+
+
+class Trying(Clocked, Logged, Reading, Writing, Protocol):
+    """What a trial of a submission needs."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
 
 
 class Estimate(Struct, frozen=True):
@@ -51,7 +60,7 @@ _decode = Decoder(Estimate).decode
 class Estimates:
     """Answers SubmitJob with `test_only` from a child process."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Trying) -> None:
         self._context = context
         self._children = Children("will-run", "--test-only requests", context.log)
 
@@ -84,7 +93,7 @@ def _for_good(command: SubmitJob) -> SubmitJob:
     return structs.replace(command, test_only=False, script=b"#!", immediate_seconds=None)
 
 
-def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
+def estimate(context: Trying, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
     """Runs in the child: queue the job with all its components for a trial, and plan for it alone."""
     state = context.machine.state
     real: Struct

@@ -9,26 +9,34 @@ Source: slurm.conf(5) JobCompType, JobCompLoc; the format is that of 22.05.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.controller.jobcomp.record_fields import partitions_of, reservation_of, tres_asked
+from spritz.controller.needs import Configured, Logged
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.times import format_time
 from spritz.runtime.disk import append
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
+    from spritz.runtime.worker import Worker
 
 #: the path without JobCompLoc, by slurm.conf(5)
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
 
 
+class FileWriting(Configured, Logged, Protocol):
+    """Where lines go."""
+
+    @property
+    def log_files(self) -> Worker: ...
+
+
 class FileLog:
     """Writes lines to the file at `path`, or at Slurm's default path."""
 
-    def __init__(self, context: Context, path: str) -> None:
+    def __init__(self, context: FileWriting, path: str) -> None:
         self._context = context
         self._path = path or DEFAULT_PATH
         self._failed = False

@@ -1,8 +1,7 @@
 """JobCompType=jobcomp/kafka: the documents of `web`, sent to a topic of a Kafka cluster.
 
 JobCompLoc names a file of librdkafka's options, `key=value` lines. A document counts as sent when the brokers have
-acknowledged it; until then it stays on disk. The client is confluent-kafka, an optional extra (`pip install
-spritz[kafka]`).
+acknowledged it; until then it stays on disk. The client is confluent-kafka, an extra (`kafka`).
 
 Source: slurm.conf(5) of 23.02 and newer: JobCompLoc, JobCompParams=flush_timeout=,topic=, and of 25.05:
 enable_job_start, topic_job_start=. Differs: undelivered documents are always kept and retried (in Slurm:
@@ -14,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: Milliseconds for the brokers to acknowledge, unless flush_timeout= is set.
 FLUSH_MILLISECONDS = 500
-NOT_INSTALLED = "jobcomp/kafka needs the package confluent-kafka: pip install 'spritz[kafka]'"
 #: HTTP status codes, as `web.Poster` expects them
 _TAKEN, _NONE, _TOO_LARGE = 200, 0, 413
 
@@ -33,7 +32,7 @@ class Topic:
         try:
             self._kafka: Any = importlib.import_module("confluent_kafka")
         except ImportError as error:
-            raise SpritzError(NOT_INSTALLED) from error
+            raise SpritzError("jobcomp/kafka needs the package confluent-kafka", hint=pip_install("kafka")) from error
         self._topic, milliseconds = cluster, FLUSH_MILLISECONDS
         self._start_topic = ""
         for word in parameters:

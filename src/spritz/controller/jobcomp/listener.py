@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.controller.jobcomp.ended import EndedJob
 from spritz.controller.jobcomp.filetxt import FileLog
 from spritz.controller.jobcomp.kafka import Topic
 from spritz.controller.jobcomp.lua import NAME, LuaLog
 from spritz.controller.jobcomp.script import Script
 from spritz.controller.jobcomp.web import Poster, Server
+from spritz.controller.journal.kept import Storing
+from spritz.controller.needs import Clocked, Configured, Counted, Logged, Reading, Spawning
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import job as job_events
 from spritz.model.job.record import Job
@@ -24,21 +28,24 @@ from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from collections.abc import Awaitable, Callable
+
     from spritz.model.events import Event
-
-
-class EndedJob(Struct, frozen=True):
-    """One end of a job: its record, its exit, and the time and nodes of its run (None: it never ran)."""
-
-    job: Job
-    event: job_events.JobEnded
-    started: float
-    allocation: Allocation | None
+    from spritz.runtime.worker import Worker
 
 
 #: takes ends that are durable; must not block
 Sink = Callable[[list[EndedJob]], None]
+
+
+class Following(Clocked, Configured, Counted, Logged, Reading, Spawning, Storing, Writing, Protocol):
+    """What is followed, and what the plugins need."""
+
+    @property
+    def at_end(self) -> list[Callable[[], Awaitable[None]]]: ...
+
+    @property
+    def log_files(self) -> Worker: ...
 
 
 class _Life(Struct, frozen=True):
@@ -56,7 +63,7 @@ class Listener:
     in the form of an end.
     """
 
-    def __init__(self, context: Context, sink: Sink, starts: Sink | None = None) -> None:
+    def __init__(self, context: Following, sink: Sink, starts: Sink | None = None) -> None:
         self._starts = starts
         self._context = context
         self._sink = sink
@@ -108,7 +115,7 @@ def _ended(job: Job, event: job_events.JobEnded, life: _Life | None) -> EndedJob
     return EndedJob(job, event, life.started, life.allocation)
 
 
-def begin_job_completion(context: Context) -> Listener | None:
+def begin_job_completion(context: Following) -> Listener | None:
     """The listener for JobCompType; None if it names no plugin."""
     settings = context.configuration.loaded.settings
     kind, location = settings.text("JobCompType"), settings.text("JobCompLoc")

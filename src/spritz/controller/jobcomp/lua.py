@@ -10,9 +10,11 @@ them at the job's end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.controller.jobcomp.queue import EndQueue
+from spritz.controller.journal.kept import Storing
+from spritz.controller.needs import Clocked, Configured, Counted, Logged, Spawning
 from spritz.model.errors import SpritzError
 from spritz.model.rules import job_tres
 from spritz.notation import hostlist
@@ -24,17 +26,20 @@ from spritz.runtime.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 NAME = "jobcomp.lua"
 FUNCTION = "slurm_jobcomp_log_record"
 
 
+class Calling(Clocked, Configured, Counted, Logged, Spawning, Storing, Protocol):
+    """What the script sees of a job."""
+
+
 class LuaLog:
     """Calls the script at `path`. Raises SpritzError if it cannot be loaded."""
 
-    def __init__(self, context: Context, path: str) -> None:
+    def __init__(self, context: Calling, path: str) -> None:
         self._context = context
         self._thread = Worker("completion-lua")
         cluster = context.configuration.settings.cluster_name

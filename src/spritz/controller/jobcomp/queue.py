@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from spritz.controller.needs import Clocked, Counted, Logged, Spawning
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Queued ends; more are dropped, with a line in the log.
 QUEUE_MAX = 10_000
 
 
+class Queueing(Clocked, Counted, Logged, Spawning, Protocol):
+    """What hands ends on, one by one."""
+
+
 class EndQueue:
     """Calls `deliver` with one end at a time, in an asyncio task called `name`. `path`: the receiver, for the log."""
 
-    def __init__(self, context: Context, name: str, path: str, deliver: Callable[[EndedJob], Awaitable[None]]) -> None:
+    def __init__(self, context: Queueing, name: str, path: str, deliver: Callable[[EndedJob], Awaitable[None]]) -> None:
         self._context = context
         self._path = path
         self._deliver = deliver

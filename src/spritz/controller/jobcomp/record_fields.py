@@ -10,7 +10,7 @@ from spritz.model.rules import job_tres
 from spritz.notation import dependency
 
 if TYPE_CHECKING:
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
     from spritz.model.job.record import Job
 
 

@@ -9,7 +9,7 @@ known, and DB_FLAGS is always `None`; the pending reason of a job that ran is on
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.controller.jobcomp.queue import EndQueue
 from spritz.controller.jobcomp.record_fields import (
@@ -20,14 +20,14 @@ from spritz.controller.jobcomp.record_fields import (
     reservation_of,
     waited_for,
 )
+from spritz.controller.needs import Clocked, Configured, Counted, Logged, Spawning
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.duration import format_minutes
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Seconds after which a program is killed: later ends wait for it.
 PROGRAM_SECONDS = 60.0
@@ -37,8 +37,12 @@ _NO_TASK = 4294967294
 _PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 
 
+class Running(Clocked, Configured, Counted, Logged, Spawning, Protocol):
+    """What the program gets."""
+
+
 class Script:
-    def __init__(self, context: Context, program: str) -> None:
+    def __init__(self, context: Running, program: str) -> None:
         self._context = context
         self._program = program
         if not os.access(program, os.X_OK):

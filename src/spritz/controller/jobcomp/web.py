@@ -28,6 +28,8 @@ from spritz.controller.jobcomp.record_fields import (
     waited_for,
 )
 from spritz.controller.jobcomp.spool import Full, Spool
+from spritz.controller.journal.kept import Storing
+from spritz.controller.needs import Clocked, Configured, Counted, Logged, Spawning
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.model.rules import job_tres
@@ -36,10 +38,9 @@ from spritz.notation import hostlist
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from spritz.controller.context import Context
-    from spritz.controller.jobcomp.listener import EndedJob
+    from spritz.controller.jobcomp.ended import EndedJob
 
 #: Bytes on disk; further documents are dropped, with a line in the log.
 WAITING_BYTES_MAX = 256 * 1024 * 1024
@@ -57,6 +58,13 @@ _OF_THE_END = frozenset(
 _SCRIPT_BYTES_MAX = 1024 * 1024
 
 
+class Posting(Clocked, Configured, Counted, Logged, Spawning, Storing, Protocol):
+    """What documents of jobs are made of, and when they are sent."""
+
+    @property
+    def at_end(self) -> list[Callable[[], Awaitable[None]]]: ...
+
+
 class Receiver(Protocol):
     """A server that takes records of ended jobs, one request each."""
 
@@ -69,7 +77,7 @@ class Receiver(Protocol):
 class Poster:
     """Posts to `server`; `kind`, the plugin's name, is also the name of the spool's file."""
 
-    def __init__(self, context: Context, server: Receiver, kind: str = "elasticsearch") -> None:
+    def __init__(self, context: Posting, server: Receiver, kind: str = "elasticsearch") -> None:
         self._context = context
         self._server = server
         path = context.configuration.state_directory / f"jobcomp_{kind}"

@@ -8,21 +8,30 @@ job named it at that time (a task of an array, the next run of a crontab's entry
 moment, and that was not put since, is named by no job now. `put` withdraws a key from the collection in progress and
 from the removals to come. What is left is removed by the single writer, which takes these keys and hands their removal
 to the journal's thread in one step: a later `put` finds the key unknown, and stores the blob again after the removal.
+
+When a script comes again whose last job has ended, by the stage of its removal:
+
+    looked for       `put` adds it to `_named`: the collection leaves it
+    found            `put` takes it out of `_unnamed`: it is not removed
+    taken            `put` finds it unknown: its removal is queued, and it is stored by a group behind that
+    read meanwhile   a read that began before the removal may find nothing: `_lost` leaves what was put since
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.journal.contract import BlobDamaged, Journal, JournalCorrupt, content_key
 from spritz.controller.journal.reader import JournalReader
+from spritz.controller.needs import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from spritz.controller.context import Context
     from spritz.model.job.record import Job
 
 T = TypeVar("T")
@@ -49,16 +58,19 @@ class BlobStore:
 
     def __init__(self, journal: Journal, reader: JournalReader | None = None) -> None:
         self._reader = reader or JournalReader(journal)
-        #: bytes by key
+        #: Bytes by key. A key is here from its `put`, before it is durable: two submissions of one turn share it. If
+        #: its group fails, the daemon ends.
         self._known = journal.blob_sizes()
         #: the user whose job brought a blob, and the total bytes of each user's blobs
         self._owners: dict[str, int] = {}
         self._held: dict[int, int] = {}
         self._unsent: dict[str, bytes] = {}
+        #: those of the group on its way: no reader of the journal finds them yet
         self._committing: dict[str, bytes] = {}
         #: keys that a collection in progress has found in use; None: none is in progress
         self._named: set[str] | None = None
-        #: Keys to remove, with the number of the last event that may name them. Numbers rise.
+        #: Keys to remove, with the number of the last event that may name them. Numbers rise, in the order of the
+        #: entries: `take_unnamed` stops at the first that is too new.
         self._unnamed: dict[str, int] = {}
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cache_bytes = 0
@@ -85,6 +97,7 @@ class BlobStore:
             self._known[key] = len(body)
             self._unsent[key] = body
             self._own(key, uid)
+        # The job that names it is submitted after this, perhaps when the collection has passed the list of jobs.
         if self._named is not None:
             self._named.add(key)
         self._unnamed.pop(key, None)
@@ -102,6 +115,7 @@ class BlobStore:
         if body is not None:
             self._cache.move_to_end(key)
             return body
+        # A large script is in no cache, and until its group is committed it is not in the journal either.
         body = self._unsent.get(key) or self._committing.get(key)
         try:
             body = body or await self._reader.blob(key, seconds=seconds)
@@ -118,6 +132,8 @@ class BlobStore:
         """The journal has no such blob any more: the next `put` stores it again. One that was put while it was read is
         not lost.
         """
+        # Between the beginning of a read and its answer the key may have been removed and put again. Forgotten now, it
+        # would be stored a second time, which is harmless; but it would no longer count for its user, nor be collected.
         if key in self._known and not any(key in held for held in (self._unsent, self._committing, self._cache)):
             self._unnamed.pop(key, None)
             self._disown(key)
@@ -171,11 +187,13 @@ class BlobStore:
                 await asyncio.sleep(0)
             for keys in _slices(list(self._known)):
                 for key in keys:
+                    # Still known: a read may have found it lost since the list was made. And by its first number, if
+                    # it was found before: with slurmdbd far behind, a new one each time might never be reached.
                     if key not in named and key in self._known:
                         self._unnamed.setdefault(key, sequence)
                 await asyncio.sleep(0)
         finally:
-            self._named = None
+            self._named = None  # also when the daemon ends meanwhile
 
     def take_unnamed(self, sequence: int) -> set[str]:
         """Some keys that only events up to `sequence` can name; they count as unknown from now on. Their removal must
@@ -186,7 +204,9 @@ class BlobStore:
         for key, last in self._unnamed.items():
             if last > sequence or size >= REMOVED_BYTES_MAX or len(taken) >= REMOVED_BLOBS_MAX:
                 break
-            if key not in self._unsent:  # its submission was refused; removed when it has been stored
+            # Unsent: its submission was refused. Its removal would come before the group that stores it, and its key
+            # would be unknown by then: the blob would stay until a restart.
+            if key not in self._unsent:
                 taken.add(key)
                 size += self._known[key]
         for key in taken:
@@ -209,6 +229,30 @@ class BlobStore:
             self._cache_bytes -= len(dropped)
 
 
+class Writer(Protocol):
+    """The single writer, which alone removes blobs."""
+
+    @property
+    def last_sequence(self) -> int: ...
+
+    @property
+    def durable_sequence(self) -> int: ...
+
+    async def durable(self) -> None: ...
+
+    async def remove_unnamed_blobs(self, sequence: int) -> bool: ...
+
+
+class Collecting(Reading, Protocol):
+    """The blobs, the jobs that name them, and who removes the others."""
+
+    @property
+    def blobs(self) -> BlobStore: ...
+
+    @property
+    def writer(self) -> Writer: ...
+
+
 class BlobCollector:
     """Removes unused scripts and environments every `COLLECT_SECONDS`.
 
@@ -216,7 +260,7 @@ class BlobCollector:
     `needed_after` returns the last event read.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Collecting) -> None:
         self._context = context
         self.needed_after: Callable[[], int] | None = None
         #: number of the last event at the last collection: without new events there is nothing to find
@@ -247,7 +291,8 @@ class BlobCollector:
             self._looked_at = sequence
             await blobs.find_unnamed(context.machine.state.jobs.values(), sequence)
         while blobs.removable:
-            # The jobs' ends must be durable first: after a crash a job must still find its script.
+            # The jobs' ends must be durable first: after a crash that undoes its end a job must still find its script,
+            # with which it is launched again.
             await writer.durable()
             last = writer.durable_sequence
             if self.needed_after is not None:
@@ -259,3 +304,17 @@ class BlobCollector:
 def _slices(items: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(items), SLICE):
         yield items[start : start + SLICE]
+
+
+_encode = Encoder().encode
+_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
+
+
+def environment_blob(environment: tuple[bytes, ...]) -> bytes:
+    """Encodes `NAME=value` items as one blob; empty for none."""
+    return _encode(environment) if environment else b""
+
+
+def environment_of(blob: bytes) -> tuple[bytes, ...]:
+    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
+    return _decode.decode(blob) if blob else ()

@@ -2,8 +2,8 @@
 
 Owns the contract (`Journal`) and its records. Knows nothing about the meaning of events: a group is a run of
 consecutive events that became durable together, already encoded (`controller.journal.events`). Implementations:
-`sqlite` for one controller, `memory` for tests and simulation. `tests/conformance/test_journal.py` is
-the contract, executable.
+`sqlite` for one controller, `postgresql` for several, `spritz_testing.memory_journal` for tests.
+`tests/conformance/test_journal.py` is the contract, executable.
 
 Rules that every implementation keeps
 -------------------------------------

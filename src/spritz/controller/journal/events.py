@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, to_builtins
 
 from spritz.controller.journal.contract import Group, JournalCorrupt, JournalNewer
+from spritz.model.errors import UnsupportedFormat
 from spritz.model.events.codec import decode_events
-from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.events import Event

@@ -8,13 +8,17 @@ is durable: the child waits for the parent's signal.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.controller.forked import Child, ForkRefused, wait_for_go
 from spritz.controller.journal.contract import Image
+from spritz.controller.needs import Clocked, Counted, Logged, Reading
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from collections.abc import Callable
+
+    from spritz.controller.journal.blobs import BlobCollector
+    from spritz.controller.journal.contract import Journal
 
 #: Events after the last image before the next is due; half the number of its jobs if that is more, so that large states
 #: are not written over and over, and a replay stays shorter than reading the image.
@@ -27,10 +31,40 @@ EVENTS_KEPT = 100_000
 IMAGE_SECONDS = 1800.0
 
 
+class Writer(Protocol):
+    """The single writer, as it keeps events apart that are not durable yet."""
+
+    @property
+    def hooks(self) -> list[Callable[[], None]]: ...
+
+    @property
+    def last_sequence(self) -> int: ...
+
+    def when_durable(self, callback: Callable[[], None]) -> None: ...
+
+    def maintain(self, work: Callable[[], None]) -> None: ...
+
+
+class Keeping(Clocked, Counted, Logged, Reading, Protocol):
+    """What an image is made of, and what it makes superfluous."""
+
+    @property
+    def collector(self) -> BlobCollector: ...
+
+    @property
+    def events_needed(self) -> list[Callable[[], int]]: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def writer(self) -> Writer: ...
+
+
 class ImageKeeper:
     """Watches the journal grow. `last`: number of the last event in the newest image."""
 
-    def __init__(self, context: Context, last: int) -> None:
+    def __init__(self, context: Keeping, last: int) -> None:
         self._context = context
         self._last = last
         self._jobs_in_last = len(context.machine.state.jobs)

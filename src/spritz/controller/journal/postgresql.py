@@ -49,6 +49,7 @@ from spritz.controller.journal.contract import (
     JournalNewer,
     content_key,
 )
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 from spritz.runtime.randomness import SystemRandomness
 
@@ -204,7 +205,7 @@ class Store:
         except ImportError as error:
             raise SpritzError(
                 f"SlurmctldParameters: journal={shown(url)} needs the package psycopg",
-                hint="pip install 'spritz[postgresql]'",
+                hint=pip_install("postgresql"),
             ) from error
         self._psycopg = psycopg
         self.name = shown(url)

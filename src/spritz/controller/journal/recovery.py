@@ -16,7 +16,7 @@ from msgspec import Struct
 from spritz.controller.journal.contract import Group, Image, JournalCorrupt, JournalError, JournalNewer
 from spritz.controller.journal.events import decode_group
 from spritz.core.machine import Machine
-from spritz.model.stored import UnsupportedFormat
+from spritz.model.errors import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings

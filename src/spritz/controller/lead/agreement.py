@@ -74,6 +74,7 @@ async def record(
     try:
         await Worker("agreement").run(journal.keep, RECORD, agreement)
     except JournalError as error:  # standbys compare nothing then; the lease decides who leads
+        # No reason to end: a leader that cannot write at all loses its lease, and ends by that.
         log.error("leader.not_recorded", error=error.message)
 
 

@@ -7,6 +7,10 @@ is lost as well if the thread fails in any other way. The loop watches the threa
 is not opened, a database process that is frozen, a lock that it does not give up) renews no lease either, and may wait
 for longer than the lease.
 
+Both count from when a heartbeat *began*. A standby counts from when it first saw the beat, which is after its commit
+and so after that: whatever the database and the network delay, the holder's time is over first. Counted from the
+answer, it would be later by as much as the answer was.
+
 Source: `controller.journal.postgresql`; docs/decisions/0184.
 """
 
@@ -67,7 +71,9 @@ class LeaseKeeper:
             error = JournalFailed(f"the lease cannot be renewed: {fault!r}")
             error.__cause__ = fault
         if error is not None and not self._end.is_set():
-            self._journal.abandon()  # now: the loop may be busy
+            # Now: the loop may be busy, and the journal's thread may be about to write. (The fence would refuse it, but
+            # it may also wait for the database, and keep the daemon from ending.)
+            self._journal.abandon()
             try:
                 self._loop.call_soon_threadsafe(self._lost, error)
             except RuntimeError:
@@ -80,14 +86,16 @@ class LeaseKeeper:
             began = monotonic()
             try:
                 if not self._journal.beat():
-                    return self._journal.fenced()
+                    return self._journal.fenced()  # a standby has raised the term: it leads already
                 told_at = began
                 self._took = (monotonic() - began) / self._pause
                 self._beats += 1
                 self._failure = None
             except JournalLost as error:
-                return error
+                return error  # a promoted replica lacks what was acknowledged: memory is ahead of every journal
             except JournalError as error:
+                # One lost heartbeat is none: a connection breaks, the next one serves. But time runs from the last that
+                # succeeded, not from the first that failed.
                 self._failure = self._unanswered(f": {error.message}")
                 if monotonic() - told_at >= self._seconds:
                     return self._failure
@@ -106,13 +114,15 @@ class LeaseKeeper:
             self._seen, self._silent = self._beats, self._took
         else:
             self._silent += 1
-        # The last heartbeat may have begun a pause before the look that saw it. A standby counts from its commit.
+        # The last heartbeat may have begun a pause before the look that saw it; half a pause is for looks that are
+        # late. (A loop that is later than that answers nobody meanwhile.) A standby counts from the commit.
         if (self._silent + 1.5) * self._pause > self._seconds:
             self._lost(self._failure or self._unanswered())
         else:
             self._look_later()
 
     def _lost(self, error: JournalError) -> None:
+        # Thread and loop may both find it: told once.
         if not self._end.is_set():
             self._end.set()
             self._journal.abandon()

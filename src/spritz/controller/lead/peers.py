@@ -9,9 +9,10 @@ Source: scontrol(1) ping, takeover, shutdown; docs/decisions/0184.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spritz.client.channel.aio import Secure, connect
+from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading, Spawning
 from spritz.core.rights import administers
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.machines import Machines
 
 T = TypeVar("T")
 
@@ -33,14 +34,31 @@ T = TypeVar("T")
 PEER_SECONDS = 2.0
 
 
-def need_administrator(context: Context, call: Call) -> None:
+class Asked(Identifying, Reading, Protocol):
+    """Who asks, and who administers."""
+
+
+class Peering(Clocked, Configured, Identifying, Logged, Reading, Spawning, Protocol):
+    """This controller among those of slurm.conf."""
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+    @property
+    def own_index(self) -> int: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+
+def need_administrator(context: Asked, call: Call) -> None:
     """Raises SpritzError for callers that are no administrators, with Slurm's text "Invalid user id"."""
     if not administers(context.machine.state, context.identity.caller(call)):
         raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
 
 
 class Peers:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Peering) -> None:
         self._context = context
 
     async def ping(self, request: PingControllers, call: Call) -> ControllerPongs:
@@ -66,6 +84,7 @@ class Peers:
     async def shut_down(self) -> None:
         """Stop the standbys, so that none takes over during the shutdown; unreachable ones are skipped."""
 
+        # All at once, and before this controller gives its lease up: a standby that was asked after that would lead.
         async def stop(index: int) -> None:
             try:
                 await self._ask(index, Shutdown(), Done)

@@ -4,6 +4,18 @@ Decides when to take the lease (`Watch`, pure), and keeps the state up to date: 
 controller with a journal in PostgreSQL begins here, also the first. Observations of the lease are compared with earlier
 ones; times are of this process's monotonic clock, and count only while the database answers.
 
+What keeps two controllers from leading at once, whoever is stopped, cut off or late:
+
+    taking      one statement of the database, which compares the term and beat seen: of two standbys one succeeds,
+                and a holder that has renewed its lease meanwhile keeps it
+    writing     each write compares the term: a former holder that goes on writes nothing
+    answering   a holder that could not renew its lease for its seconds ends (`lease`), before a standby may take it:
+                its reads would be out of date
+    nodes       refuse orders of a lower term than the highest that they have heard
+
+And what keeps the new leader from leading with less than was acknowledged: it reads the journal's end once more after
+it has the lease, when no other can add to it.
+
 Source: slurm.conf(5) SlurmctldHost, SlurmctldTimeout; scontrol(1) takeover; docs/decisions/0184.
 """
 
@@ -86,17 +98,24 @@ class Watch:
 
     def __init__(self, lease_seconds: float, index: int) -> None:
         self._lease_seconds = lease_seconds
+        #: Of two standbys that see the holder go at the same time the first in slurm.conf is to lead. Only a
+        #: preference: the database decides.
         self._wait_seconds = ORDER_SECONDS * index
+        #: term and beat of the last observation
         self._seen: tuple[int, int] | None = None
+        #: When the beat was first seen as it is. The holder counts from when it began to write it, which was earlier.
         self._beat_at = 0.0
+        #: when the holder's session was last seen
         self._alive_at = 0.0
-        self._held_at: float | None = None
+        #: when the database first answered; None: it does not
         self._first_at: float | None = None
 
     def unanswered(self) -> None:
         """The database did not answer, so the holder could not renew the lease either. All waits restart."""
+        # A database that was away for a minute would otherwise come back with a lease that looks a minute old, and a
+        # standby that asks before the holder does would depose one that is well.
         self._seen = None
-        self._held_at = self._first_at = None
+        self._first_at = None
 
     def may_take(self, lease: Lease, now: float) -> bool:
         """Whether the holder has released the lease, or is gone."""
@@ -109,6 +128,9 @@ class Watch:
             self._alive_at = now
         if not lease.holder:
             return now - self._first_at >= self._wait_seconds
+        # A session that is gone says that the holder's process has ended or is connecting again, for which it has
+        # GONE_SECONDS. One that is there says nothing: its process may be stopped, or its machine cut off. Then the
+        # heartbeat counts.
         return now - self._alive_at >= GONE_SECONDS + self._wait_seconds or now - self._beat_at >= self._lease_seconds
 
 
@@ -189,6 +211,7 @@ class Standby:
                     while not self._stopping.is_set():
                         led = await self._look()
                         if led is not None:
+                            # The socket's name must be free: the controller is about to serve its own users by it.
                             await led_users.close()
                             return led
                         led_users.follow(self._lease)
@@ -240,6 +263,8 @@ class Standby:
 
     async def _look(self) -> tuple[PostgresJournal, Recovered] | None:
         """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
+        # It follows at each look, also while the holder is well: a standby that read a large state only when it leads
+        # would keep the cluster without a controller for as long.
         taking = False
         try:
             followed = await self._done(self._worker.submit(self._follow))
@@ -258,6 +283,8 @@ class Standby:
                     self._database_answers()
                 return None
             taking = True
+            # Before the attempt: a takeover that is asked for while it runs is another one. Left set after a failed
+            # attempt, `forced` would depose a holder minutes after the administrator asked.
             self._wanted.clear()
             self._hurry.clear()
             self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
@@ -268,8 +295,9 @@ class Standby:
             return None  # another standby was faster, or the holder lives after all
         except JournalError as error:
             if isinstance(error, (JournalCorrupt, JournalNewer)):
-                raise
+                raise  # waiting helps neither; the leader goes on without this standby
             self._watch.unanswered()
+            # A database that is full answers reads, and each attempt to lead leaves a hole in its tables.
             if taking:
                 self._take_again_at = self._clock.monotonic() + _TAKE_AGAIN_SECONDS
             if self._problem != error.message:
@@ -280,6 +308,7 @@ class Standby:
 
     async def _done(self, work: asyncio.Future[T]) -> T | None:
         """The result of the thread, which may wait for long; None if this controller is stopped meanwhile."""
+        # A lease that the thread takes after that is given up with its connection, when the process ends.
         either: list[asyncio.Future[Any]] = [work, self._stopped]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return None if self._stopped.done() else work.result()
@@ -292,7 +321,11 @@ class Standby:
 
     def _follow(self) -> tuple[Lease, str]:
         """The lease, and what its holder has otherwise. Runs in the thread."""
+        # The lease first: `lease.last` is then the end to which the copy goes. Read after the events, it could name
+        # some that they lack.
         lease = self._store.prepared_lease()
+        # And compared before anything long: a standby with another key must say so at its start, not after its first
+        # replay.
         difference = self._compare(lease)
         self._copy.follow(self._store, lease.last)
         return lease, difference
@@ -304,6 +337,7 @@ class Standby:
         replaced everywhere since.
         """
         leader = decoded(self._store.kept(RECORD)) if lease.holder and lease.alive else None
+        # The record is written after the lease is taken: until then it is that of the leader before.
         if leader is None or leader.term != lease.term:
             return ""
         if self._own.has_other_key(leader):
@@ -331,18 +365,21 @@ class Standby:
 
     def _take(self, lease: Lease, forced: bool) -> tuple[PostgresJournal, Recovered]:
         """Runs in the thread: raise the term, then read the last events of the former holder."""
+        # In this order. Events read before the term is raised are not all: the former holder may commit a group, and
+        # acknowledge it, between that read and the lease.
         journal = PostgresJournal(
             self._url,
             self._cluster,
             holder=self._host,
             address=self._configuration.addresses[self._index],
             lease_seconds=self._configuration.lease_seconds,
-            seen=lease,
+            seen=lease,  # taken only if it still is as it was when `Watch` judged it
             forced=forced,
         )
         try:
             return journal, self._copy.complete(journal)
         except BaseException:
+            # It has the lease and cannot lead, with a damaged journal say. Closed, the lease is free for another.
             journal.close()
             raise
 
@@ -403,7 +440,7 @@ class Standby:
 
     def _stop(self) -> None:
         must_end(END_SECONDS)
-        self._store.abandon()
+        self._store.abandon()  # the thread may wait for a database that is frozen
         if not self._stopped.done():
             self._stopped.set_result(None)
         self._stopping.set()
@@ -412,6 +449,7 @@ class Standby:
     def _may(self, call: Call) -> bool:
         """Allow owners on this machine, and the leading controller, which has checked its caller."""
         machine = call.machine
+        # A node's certificate is of this cluster too. With it any machine could make controllers take over.
         if machine is not None:
             return machine.role == _CONTROLLER and machine.cluster == self._cluster
         caller = call.caller

@@ -62,12 +62,15 @@ class StandbyUsers:
         addresses: tuple[Address, ...] = ()
         if lease is not None and lease.holder and lease.holder != self._own and lease.address:
             addresses = ((lease.address, self._configuration.ports[0]),)
+        # Connections to the former leader end: a stopped machine keeps them open, and users would wait for it.
         if addresses != self._leader:
             self._leader = addresses
             self._relay.abandon()
 
     async def close(self) -> None:
         """Stop relaying; returns when the socket's name is free."""
+        # An abstract name is free when the last descriptor of its socket is closed, which the relay's tasks do as they
+        # end: asked for, not assumed. The controller that is about to lead could not listen otherwise.
         self._relay.close()
         self._relay.abandon()
         self._tasks.cancel_all()

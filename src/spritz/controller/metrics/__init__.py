@@ -11,6 +11,6 @@
 
 To add a metric: docs/checklists/metric.md.
 
-Needs the extra `metrics` (prometheus-client, h11). Source: Slurm's metrics guide; slurm.conf(5) MetricsType,
+Needs the extra `metrics` (prometheus-client, httptools). Source: Slurm's metrics guide; slurm.conf(5) MetricsType,
 MetricsParameters.
 """

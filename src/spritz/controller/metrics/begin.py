@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.controller.metrics.paths import is_http
+from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
     from spritz.client.channel.server import Server
-    from spritz.controller.context import Context
+    from spritz.controller.metrics.pages import Paging
 
 
-def begin_http(context: Context, server: Server) -> None:
+def begin_http(context: Paging, server: Server) -> None:
     """Hand connections that begin with HTTP to the metrics endpoint. Raises SpritzError if the extra is missing.
 
     The optional modules are imported at once if metrics are configured, else with the first request. In a cluster with
@@ -42,7 +43,7 @@ def begin_http(context: Context, server: Server) -> None:
             endpoint.pages()
         except ImportError as error:
             raise SpritzError(
-                f"MetricsType=metrics/openmetrics: {error}", hint="pip install 'spritz[metrics]', or remove the key"
+                f"MetricsType=metrics/openmetrics: {error}", hint=f"{pip_install('metrics')}, or remove the key"
             ) from error
         server.plain_too = is_http
     server.otherwise_spoken = take

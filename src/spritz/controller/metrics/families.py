@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from spritz import SLURM_VERSION, __version__
+from spritz.controller.journal.kept import Journaled
 from spritz.controller.metrics import jobs, nodes
 from spritz.controller.metrics.jobs import Totals
 from spritz.controller.metrics.nodes import NodeRow, NodeTotals
 from spritz.controller.metrics.paths import METRICS
+from spritz.controller.needs import Clocked, Configured, Counted, Reading
+from spritz.controller.writer.durable import Writing
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from spritz.controller.diagnostics import Counting
+    from spritz.controller.nodes.links import NodeLinks
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.model.job.record import Job
     from spritz.model.node.record import GpuSample, JobSample
     from spritz.model.queries.diagnostics import Diagnostics
@@ -28,6 +33,22 @@ Families = Iterator[Metric | None]
 
 #: Nodes in a slice, and samples of nodes: a millisecond.
 _SLICE, _SAMPLES = 50, 1000
+
+
+class Measured(Clocked, Configured, Counted, Journaled, Reading, Writing, Protocol):
+    """What pages show."""
+
+    @property
+    def counting(self) -> Counting: ...
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+    @property
+    def started_at(self) -> float: ...
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -52,7 +73,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 class Pages:
     """The content of each page, in slices between which the controller's memory may change."""
 
-    def __init__(self, context: Context, tally: jobs.Tally) -> None:
+    def __init__(self, context: Measured, tally: jobs.Tally) -> None:
         self._context = context
         self._tally = tally
         self._state = context.machine.state

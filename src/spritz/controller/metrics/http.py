@@ -11,16 +11,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import h11
+import httptools
 
+from spritz.controller.metrics.pages import Paging
 from spritz.controller.metrics.paths import METRICS
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
-    from spritz.controller.context import Context
     from spritz.controller.metrics.pages import PageMaker
 
 HEAD_BYTES_MAX = 16 * 1024
+
+#: Reasons of the statuses that are sent. Source: RFC 9110.
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 
 #: Seconds for a request and for reading its answer; seconds for the journal to write.
 SECONDS, READY_SECONDS = 10.0, 5.0
@@ -39,7 +51,7 @@ _OFF = "MetricsType=metrics/openmetrics is not set\n"
 class Endpoint:
     """Takes over HTTP connections from slurmctld's server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Paging) -> None:
         self._context = context
         self._pages: PageMaker | None = None
 
@@ -59,12 +71,19 @@ class Endpoint:
 class _Connection:
     """One request and its answer. When it ends, the channel that had the connection before is notified."""
 
-    def __init__(self, context: Context, endpoint: Endpoint, channel: Channel) -> None:
+    def __init__(self, context: Paging, endpoint: Endpoint, channel: Channel) -> None:
         self._context = context
         self._endpoint = endpoint
         self._channel = channel
         self._pipe = channel.pipe
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._parser = httptools.HttpRequestParser(self)
+        self._head_bytes = 0
+        self._target = b""
+        #: b"" until the head is complete
+        self._method = b""
+        self._version = ""
+        self._is_served = False
+        self._headers: dict[bytes, bytes] = {}
         self._timer = asyncio.get_running_loop().call_later(SECONDS, self._pipe.abort)
         self._answered = self._head_only = False
         self._pipe.attach(self)
@@ -73,16 +92,46 @@ class _Connection:
 
     def pipe_data(self, data: bytes) -> None:
         """More of the request."""
-        if self._answered:
+        if self._answered or self._is_served:
             return
+        self._head_bytes += len(data)
+        problem = self._parse(data)
+        if self._method:
+            self._is_served = True
+            self._serve()
+        elif problem:
+            self._answer(400, _TEXT, f"{problem}\n".encode())
+        elif self._head_bytes > HEAD_BYTES_MAX:
+            self._answer(431, _TEXT, b"the request is too long\n")
+
+    def _parse(self, data: bytes) -> str:
+        """What is wrong with the request; "" if nothing is."""
         try:
-            self._http.receive_data(data)
-            event = self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            self._answer(error.error_status_hint, _TEXT, f"{error}\n".encode())
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # the request asks for another protocol: it has its answer all the same
+        except httptools.HttpParserError as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    # httptools' callbacks
+
+    def on_url(self, target: bytes) -> None:
+        """More of the request's target."""
+        if not self._method:
+            self._target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the request; several of a name are a list."""
+        if self._method:
             return
-        if isinstance(event, h11.Request):
-            self._serve(event)
+        name = name.lower()
+        self._headers[name] = self._headers[name] + b"," + value if name in self._headers else value
+
+    def on_headers_complete(self) -> None:
+        """The request is there, but for a body, which is not read. What follows it is ignored."""
+        if not self._method:
+            self._method, self._version = self._parser.get_method(), self._parser.get_http_version()
 
     def pipe_writable(self, writable: bool) -> None:
         """Ignored: the answer is bounded by a time limit."""
@@ -93,15 +142,17 @@ class _Connection:
         self._answered = True
         self._channel.pipe_closed(error)
 
-    def _serve(self, request: h11.Request) -> None:
-        self._head_only = request.method == b"HEAD"
-        path = request.target.partition(b"?")[0].decode("latin-1")
-        if request.method not in (b"GET", b"HEAD"):
+    def _serve(self) -> None:
+        self._head_only = self._method == b"HEAD"
+        path = self._target.partition(b"?")[0].decode("latin-1")
+        if self._version == "1.1" and b"host" not in self._headers:
+            self._answer(400, _TEXT, b"Missing mandatory Host: header\n")
+        elif self._method not in (b"GET", b"HEAD"):
             self._answer(405, _TEXT, b"GET and HEAD are served\n", ("Allow", "GET, HEAD"))
         elif path in _HEALTH:
             self._health(path)
         elif path in METRICS:
-            self._metrics(path, request)
+            self._metrics(path)
         else:
             lines = "".join(f"{known_path}\n" for known_path in (*METRICS, *_HEALTH))
             self._answer(404, _TEXT, f"There is no {path[:100]}. There are:\n{lines}".encode())
@@ -121,7 +172,7 @@ class _Connection:
         else:
             self._answer(200, _TEXT, b"ok\n")
 
-    def _metrics(self, path: str, request: h11.Request) -> None:
+    def _metrics(self, path: str) -> None:
         settings = self._context.configuration.loaded.settings
         if settings.text("MetricsType") != "metrics/openmetrics":
             self._answer(404, _TEXT, _OFF.encode())
@@ -130,7 +181,7 @@ class _Connection:
         if self._context.machine.state.settings.private_data and not ignored:
             self._answer(403, _TEXT, _PRIVATE.encode())
             return
-        accept = b",".join(value for name, value in request.headers if name == b"accept").decode("latin-1")
+        accept = self._headers.get(b"accept", b"").decode("latin-1")
         kind = ""
 
         def done(text: bytes | None) -> None:
@@ -142,18 +193,18 @@ class _Connection:
         try:
             kind = self._endpoint.pages().page(path, accept, done)
         except ImportError as error:
-            self._answer(503, _TEXT, f"pip install 'spritz[metrics]': {error}\n".encode())
+            self._answer(503, _TEXT, f"{pip_install('metrics')}: {error}\n".encode())
 
     def _answer(self, status: int, kind: str, body: bytes, *headers: tuple[str, str]) -> None:
         if self._answered:
             return
         self._answered = True
-        http, pipe = self._http, self._pipe
+        pipe = self._pipe
         fields = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close"), *headers]
-        if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            pipe.send(http.send(h11.Response(status_code=status, headers=fields)) or b"")
-            if not self._head_only:
-                pipe.send(body)
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields).encode("latin-1")
+        pipe.send(b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, _REASONS[status], head))
+        if not self._head_only:
+            pipe.send(body)
         if status == 200:
             pipe.close()
         else:

@@ -10,42 +10,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
-from spritz.model.states import JobFlag, JobState
+from spritz.model.states import JOB_FLAGS, JOB_STATES, JobState
 
 if TYPE_CHECKING:
     from spritz.model.job.record import Job
 
 _MIB = 1024 * 1024
 
-_S, _F = JobState, JobFlag
-
-#: suffix of Slurm's names -> what it counts, in Slurm's words
-STATES: dict[JobState, str] = {
-    _S.BOOT_FAIL: "bootfail",
-    _S.CANCELLED: "cancelled",
-    _S.COMPLETED: "completed",
-    _S.DEADLINE: "deadline",
-    _S.FAILED: "failed",
-    _S.NODE_FAIL: "node_failed",
-    _S.OUT_OF_MEMORY: "outofmemory",
-    _S.PENDING: "pending",
-    _S.PREEMPTED: "preempted",
-    _S.REVOKED: "revoked",
-    _S.RUNNING: "running",
-    _S.SUSPENDED: "suspended",
-    _S.TIMEOUT: "timeout",
-}
-FLAGS: dict[JobFlag, str] = {
-    _F.COMPLETING: "completing",
-    _F.CONFIGURING: "configuring",
-    _F.EXPEDITING: "expediting",
-    _F.POWER_UP_NODE: "powerup_node",
-    _F.REQUEUED: "requeued",
-    _F.RESIZING: "resizing",
-    _F.REVOKED: "revoked",
-    _F.SIGNALING: "signaling",
-    _F.STAGE_OUT: "stageout",
-}
+#: state or flag -> suffix of Slurm's names
+STATES = {state: metric for state, (_code, metric) in JOB_STATES.items()}
+FLAGS = {flag: metric for flag, (_code, metric) in JOB_FLAGS.items() if metric}
 #: All suffixes, sorted; fed_requeued has no meaning here and is always 0.
 COUNTS = tuple(sorted({*STATES.values(), *FLAGS.values(), "fed_requeued", "finished", "hold", "started"}))
 RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
@@ -57,7 +31,7 @@ _NODE_LIMIT = Reason.PARTITION_NODE_LIMIT
 _SLICE = 250
 
 _STATE_OF = {id(state): state for state in JobState}
-_PENDING = id(_S.PENDING)
+_PENDING = id(JobState.PENDING)
 
 
 class Totals:
@@ -118,7 +92,7 @@ class _Sum:
 
     def add(self, job: Job, sign: int) -> None:
         self.jobs += sign
-        if job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
+        if job.allocation is not None and (job.state is JobState.RUNNING or job.state is JobState.SUSPENDED):
             for share in job.allocation.nodes:
                 self.cpus += sign * share.cpu_count
                 self.memory += sign * share.memory_mib * _MIB
@@ -204,7 +178,7 @@ def _words(state: JobState, flags: int, held: bool) -> tuple[str, ...]:
     words = [STATES[state], *(word for flag, word in FLAGS.items() if flags & flag)]
     if held:
         words.append("hold")
-    if state is not _S.PENDING:
+    if state is not JobState.PENDING:
         words.append("started")
     if state.ended:
         words.append("finished")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spritz.controller.api.nodes import base_state
+from spritz.controller.api.nodes import base_state, holding, shown_flags
 from spritz.model.resources import mask_of
 from spritz.model.states import NodeFlag, NodeState
 
@@ -65,17 +65,9 @@ class NodeRow:
     def __init__(self, state: State, name: str, sample: NodeSample | None, now: float, planned: bool) -> None:
         node, use = state.nodes[name], state.uses[name]
         capacity = node.config.capacity
-        base, flags = base_state(node, use), node.flags
-        if use.completing:
-            flags |= NodeFlag.COMPLETING.value
-        active = [state.reservations[reserved] for reserved in state.reserved.get(name, ())]
-        active = [reservation for reservation in active if reservation.active(now) and not reservation.cpus]
-        if active:
-            flags |= NodeFlag.RESERVED.value
-        if any(reservation.maintenance for reservation in active):
-            flags |= NodeFlag.MAINTENANCE.value
-        if planned and base in (NodeState.IDLE, NodeState.MIXED):
-            flags |= NodeFlag.PLANNED.value
+        base = base_state(node, use)
+        planned = planned and base in (NodeState.IDLE, NodeState.MIXED)
+        flags = shown_flags(node, use, holding(state, name, now), planned=planned)
         self.name = name
         self.words = _words(base, flags, bool(use.jobs))
         self.cpus = capacity.cpus

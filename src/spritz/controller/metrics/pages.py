@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from prometheus_client.exposition import choose_encoder
 
-from spritz.controller.metrics.families import PATHS, Pages
+from spritz.controller.metrics.families import PATHS, Measured, Pages
 from spritz.controller.metrics.jobs import Tally
 from spritz.controller.metrics.text import pieces_of
-
-if TYPE_CHECKING:
-    from spritz.controller.context import Context
+from spritz.controller.needs import Spawning
 
 #: Seconds for which a page is reused.
 KEPT_SECONDS = 1.0
@@ -30,10 +28,14 @@ _OPENMETRICS = "application/openmetrics-text"
 _Done = Callable[[bytes | None], None]
 
 
+class Paging(Measured, Spawning, Protocol):
+    """What pages show, and the tasks that make them."""
+
+
 class PageMaker:
     """Makes pages, and tells callbacks their text, or None if it could not be made."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Paging) -> None:
         self._context = context
         self._waiting: dict[tuple[str, str], list[_Done]] = {}
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}

@@ -19,15 +19,18 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.controller.journal.kept import Journaled
+from spritz.controller.needs import Clocked, Configured, Counted, Logged, Reading, Spawning
 from spritz.controller.nodes import fanout
 from spritz.controller.nodes.messages import NodeMessages
+from spritz.controller.writer.durable import Writing
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
 from spritz.model.branches import Branches, all_nodes, levels
@@ -52,7 +55,7 @@ from spritz.wire.credential import SKEW_SECONDS
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.machines import Machines
     from spritz.core.effects import Effect
     from spritz.model.node.record import Node, NodeSample
 
@@ -96,13 +99,20 @@ ALONE_SECONDS = 600.0
 _CLOCK_REASON = re.compile(r"the clock of \S+ is \d+ s (ahead of|behind) the controller's")
 
 
+class Linking(Clocked, Configured, Counted, Journaled, Logged, Reading, Spawning, Writing, Protocol):
+    """What connections of node daemons, and messages to them, need."""
+
+    @property
+    def machines(self) -> Machines | None: ...
+
+
 def _difference(node: str, ahead_seconds: float) -> str:
     way = "ahead of" if ahead_seconds > 0 else "behind"
     return f"the clock of {node} is {abs(ahead_seconds):.0f} s {way} the controller's"
 
 
 class NodeLinks:
-    def __init__(self, context: Context, messages: NodeMessages) -> None:
+    def __init__(self, context: Linking, messages: NodeMessages) -> None:
         self._context = context
         self._messages = messages
         self._links: dict[str, Channel] = {}

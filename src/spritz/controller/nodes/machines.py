@@ -15,7 +15,7 @@ import hmac
 import os
 import re
 import socket
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -29,8 +29,10 @@ from spritz.client.relay.relay import listen_here
 from spritz.client.trust.membership import write_private
 from spritz.client.trust.munged import munged_of
 from spritz.client.trust.same_machine import is_here
-from spritz.controller.api.identity import identified
+from spritz.controller.callers.identity import identified
+from spritz.controller.journal.kept import Journaled
 from spritz.controller.journal.postgresql import PostgresJournal
+from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading, Spawning
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
     from spritz.client.channel.server import Server
     from spritz.client.trust.membership import Membership
     from spritz.config.loaded import LoadedConfig
-    from spritz.controller.context import Context
+    from spritz.controller.diagnostics import Counting
     from spritz.runtime.tls import Machine
 
 StepRequest = TypeVar("StepRequest", bound=CreateStep | CreateHetStep | AttachStep)
@@ -89,6 +91,22 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}$")
 
 #: parts of a token before base64: id, secret, the authority's fingerprint
 _ID_BYTES, _SECRET_BYTES, _PRINT_BYTES = 4, 16, 16
+
+
+class Expelling(Protocol):
+    """Connections of node daemons (`links.NodeLinks`)."""
+
+    def expel(self, names: Iterable[str], reason: str) -> None: ...
+
+
+class Trusting(Clocked, Configured, Identifying, Journaled, Logged, Reading, Spawning, Protocol):
+    """What machines that join, and the keys of those that did, need."""
+
+    @property
+    def counting(self) -> Counting: ...
+
+    @property
+    def nodes(self) -> Expelling: ...
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
@@ -111,7 +129,7 @@ class _File(Struct, frozen=True, kw_only=True):
 class Machines:
     """The controller's side of a cluster that spans machines."""
 
-    def __init__(self, context: Context, membership: Membership) -> None:
+    def __init__(self, context: Trusting, membership: Membership) -> None:
         self._context = context
         self.membership = membership
         self.cluster = context.configuration.settings.cluster_name

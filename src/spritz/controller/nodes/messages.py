@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from spritz.controller.api.submit import environment_of
+from spritz.controller.journal.blobs import environment_of
 from spritz.core import effects as core_effects
 from spritz.core import het
 from spritz.core.decide.ending import life_ended_at

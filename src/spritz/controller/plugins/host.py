@@ -13,19 +13,17 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
+from spritz.controller.needs import Configured, Logged, Reading, Spawning
 from spritz.controller.plugins.messages import Ask, Done, Need, Ready, Setup, encode, from_child
 from spritz.plugins.answer import PluginAnswer, PluginError
 from spritz.process_identity import Process, identify, send_group
 from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 
-if TYPE_CHECKING:
-    from spritz.controller.context import Context
-
-#: Queued requests; further callers must retry.
+#: Queued requests; further callers are told to retry.
 WAITING_MAX = 10_000
 
 #: Requests sent to the process before it answers the first: so it never waits for the loop.
@@ -40,10 +38,14 @@ Then = Callable[[Done], None]
 Gone = Callable[[], bool]
 
 
+class Hosting(Configured, Logged, Reading, Spawning, Protocol):
+    """What scripts of the site read, and where their host runs."""
+
+
 class ScriptHost(asyncio.Protocol):
     """`scripts`: (plugin, path) of the scripts to run. Call `start` first."""
 
-    def __init__(self, context: Context, scripts: Sequence[tuple[str, str]], seconds: float) -> None:
+    def __init__(self, context: Hosting, scripts: Sequence[tuple[str, str]], seconds: float) -> None:
         self.scripts = tuple(scripts)
         self._context = context
         self._seconds = seconds

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.config.plugins import plugins_of
-from spritz.controller.plugins.host import ScriptHost
+from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading, Spawning
+from spritz.controller.plugins.host import Hosting, ScriptHost
 from spritz.controller.plugins.messages import Ask
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
@@ -25,7 +26,6 @@ from spritz.plugins.numbers import rejection_of
 
 if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
-    from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.job.record import Job
 
@@ -40,8 +40,14 @@ TIMEOUT_PART = 0.8
 _LEVELS = frozenset(("error", "info", "verbose", "debug", "debug2", "debug3"))
 
 
+class Filtering(Clocked, Configured, Identifying, Logged, Reading, Spawning, Protocol):
+    """What plugins see of the cluster; `submit_plugins` are those in force."""
+
+    submit_plugins: SubmitPlugins | None
+
+
 class SubmitPlugins:
-    def __init__(self, context: Context, names: tuple[str, ...], host: ScriptHost | None) -> None:
+    def __init__(self, context: Filtering, names: tuple[str, ...], host: ScriptHost | None) -> None:
         self.names = names
         self.host = host
         self._context = context
@@ -70,7 +76,7 @@ class _Pass:
 
     def __init__(
         self,
-        context: Context,
+        context: Filtering,
         plugins: SubmitPlugins,
         description: Description,
         caller: Caller,
@@ -170,7 +176,7 @@ class _Pass:
             self.go_on()
 
 
-def write_log(context: Context, plugin: str, lines: tuple[LogLine, ...]) -> None:
+def write_log(context: Logged, plugin: str, lines: tuple[LogLine, ...]) -> None:
     """Write a plugin's lines to the log."""
     for level, text in lines:
         write = getattr(context.log, level if level in _LEVELS else "debug3")
@@ -182,7 +188,7 @@ def names_of(configuration: Configuration) -> tuple[str, ...]:
     return plugins_of(configuration.loaded.settings, "JobSubmitPlugins")
 
 
-def _host_of(context: Context, configuration: Configuration, names: tuple[str, ...]) -> ScriptHost | None:
+def _host_of(context: Hosting, configuration: Configuration, names: tuple[str, ...]) -> ScriptHost | None:
     directory = os.path.dirname(os.path.abspath(configuration.path))
     scripts = [(name, os.path.join(directory, SCRIPTS[name])) for name in dict.fromkeys(names) if name in SCRIPTS]
     if not scripts:
@@ -191,7 +197,7 @@ def _host_of(context: Context, configuration: Configuration, names: tuple[str, .
     return ScriptHost(context, scripts, seconds)
 
 
-async def begin_plugins(context: Context, configuration: Configuration) -> SubmitPlugins | None:
+async def begin_plugins(context: Filtering, configuration: Configuration) -> SubmitPlugins | None:
     """The plugins of a configuration, ready; None for none. Raises SpritzError if a script cannot be used."""
     names = names_of(configuration)
     if not names:
@@ -205,7 +211,7 @@ async def begin_plugins(context: Context, configuration: Configuration) -> Submi
     return SubmitPlugins(context, names, host)
 
 
-async def renew_plugins(context: Context, configuration: Configuration) -> None:
+async def renew_plugins(context: Filtering, configuration: Configuration) -> None:
     """Take over a new configuration. If its plugins cannot be used, the previous ones stay in force."""
     before = context.submit_plugins
     try:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
+from spritz.controller.needs import Clocked, Configured, Logged, Reading, Spawning
 from spritz.controller.programs.job_facts import job_facts
 from spritz.controller.programs.mail_limits import LimitWatch
 from spritz.controller.programs.mail_text import end_kind, environment, recipient, subject
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.model.events import job as job_events
@@ -27,7 +29,6 @@ from spritz.notation.octets import restored
 from spritz.runtime.programs import mail_program
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.controller.writer.timers import ClockTimers
     from spritz.model.events import Event
     from spritz.model.job.record import Job
@@ -40,6 +41,10 @@ WAITING_MAX = 1000
 
 #: Seconds after which a mail program is killed.
 SECONDS_MAX = 60.0
+
+
+class Mailing(Clocked, Configured, Logged, Reading, Spawning, Writing, Protocol):
+    """What mail tells, and when."""
 
 
 class _Group:
@@ -57,7 +62,7 @@ class _Group:
 class Mailer:
     """Turns events of jobs with --mail-type into messages, and hands them to MailProg."""
 
-    def __init__(self, context: Context, timers: ClockTimers) -> None:
+    def __init__(self, context: Mailing, timers: ClockTimers) -> None:
         self._context = context
         self._waiting = 0
         self._room = asyncio.Semaphore(AT_ONCE)

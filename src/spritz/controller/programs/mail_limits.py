@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Clocked, Reading
 from spritz.controller.programs.mail_text import TIME_LIMIT_PARTS
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.controller.writer.timers import ClockTimers
     from spritz.model.job.record import Job
 
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 SUSPENDED_SECONDS = 60.0
 
 
+class Timing(Clocked, Reading, Protocol):
+    """Jobs and the time."""
+
+
 class LimitWatch:
     """Calls `send(kind, job)`, once for each kind and life of a job."""
 
-    def __init__(self, context: Context, timers: ClockTimers, send: Callable[[str, Job], None]) -> None:
+    def __init__(self, context: Timing, timers: ClockTimers, send: Callable[[str, Job], None]) -> None:
         self._context = context
         self._timers = timers
         self._send = send

@@ -16,8 +16,10 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Configured, Logged, Reading, Spawning
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.job.job_variables import SEARCH_PATH
@@ -29,14 +31,21 @@ from spritz.notation import hostlist
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from spritz.controller.context import Context
+    from spritz.controller.nodes.links import NodeLinks
     from spritz.core.state import State
     from spritz.model.events import Event
     from spritz.model.job.record import Job
 
 
+class Powering(Configured, Logged, Reading, Spawning, Writing, Protocol):
+    """What programs for power follow and change."""
+
+    @property
+    def nodes(self) -> NodeLinks: ...
+
+
 class PowerPrograms:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Powering) -> None:
         self._context = context
         self._handlers: dict[type[Event], Callable[..., None]] = {
             cluster_events.NodesPowered: self._powered,

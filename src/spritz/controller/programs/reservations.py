@@ -9,20 +9,25 @@ Source: slurm.conf(5) ResvProlog, ResvEpilog.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Configured, Logged, Reading, Spawning
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import reservation as reservation_events
 from spritz.model.job.job_variables import SEARCH_PATH
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.model.events import Event
 
 
+class Reserving(Configured, Logged, Reading, Spawning, Writing, Protocol):
+    """What programs of reservations follow."""
+
+
 class ReservationPrograms:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Reserving) -> None:
         self._context = context
         #: reservations that have begun and not ended
         self._begun = self._begun_now()

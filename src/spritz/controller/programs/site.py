@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
+from spritz.controller.needs import Configured, Logged, Reading, Spawning
 from spritz.controller.programs.job_facts import job_facts
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core import het
 from spritz.model.events import job as job_events
@@ -27,7 +29,6 @@ from spritz.model.states import JobFlag, JobState
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.model.events import Event
     from spritz.model.job.record import Job
     from spritz.runtime.programs import Failure
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 
 
+class Following(Configured, Logged, Reading, Spawning, Writing, Protocol):
+    """What PrologSlurmctld and its like follow and change."""
+
+
 class SitePrograms:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Following) -> None:
         self._context = context
         self._prologs = asyncio.Semaphore(AT_ONCE)
         self._epilogs = asyncio.Semaphore(AT_ONCE)

@@ -13,10 +13,11 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.listings import durable
+from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading, Spawning
+from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
@@ -42,7 +43,7 @@ from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.controller.writer.timers import ClockTimers
     from spritz.core.state import State
     from spritz.model.events import Event
@@ -62,8 +63,15 @@ PROGRAM_SECONDS = 300.0
 AT_ONCE = 64
 
 
+class Triggering(Clocked, Configured, Identifying, Logged, Reading, Spawning, Writing, Protocol):
+    """What triggers watch."""
+
+    @property
+    def recorded(self) -> RecordedUsage: ...
+
+
 class TriggerRequests:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Triggering) -> None:
         self._context = context
 
     def change(self, command: SetTrigger | ClearTriggers, call: Call) -> Rejection | Deferred:
@@ -95,7 +103,7 @@ class TriggerRequests:
 class TriggerWatch:
     """Notices events of triggers in the events of the state and by looking periodically, and runs the programs."""
 
-    def __init__(self, context: Context, timers: ClockTimers, happened: Iterable[str] = ()) -> None:
+    def __init__(self, context: Triggering, timers: ClockTimers, happened: Iterable[str] = ()) -> None:
         self._context = context
         self._timers = timers
         self._room = asyncio.Semaphore(AT_ONCE)

@@ -16,13 +16,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from spritz.controller.forked import Child, ForkRefused
+from spritz.controller.needs import Clocked, Counted, Logged, Reading
 from spritz.controller.scheduler.forecasts import Forecasts
 from spritz.controller.scheduler.pacing import (
     NEVER,
@@ -43,13 +44,14 @@ from spritz.controller.scheduler.pacing import (
     Submission,
 )
 from spritz.controller.scheduler.slices import slices
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
 from spritz.model.commands.job import Done
 from spritz.model.events import cluster as cluster_events
+from spritz.model.events import concerning
 from spritz.model.events import job as job_events
-from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
 from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.forecast import full_cycle
@@ -58,9 +60,13 @@ from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
+    from collections.abc import Callable, Sequence
+
+    from spritz.controller.diagnostics import Counting
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.controller.scheduler.pacing import Event as PacingEvent
     from spritz.model.events import Event
+    from spritz.model.job.record import JobSpec
     from spritz.scheduling.view.parameters import Parameters
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import NodeTable
@@ -91,42 +97,27 @@ MANY_STALE = 256
 SETTLE_PAUSE_SECONDS = 0.02
 
 #: Events after which another job may be able to start. `JobQueued` has rules of its own.
-_PASS_WANTED: frozenset[type[Event]] = frozenset(
-    {
-        job_events.JobUpdated,
-        job_events.JobReleased,
-        job_events.JobAccrued,
-        job_events.JobBecameEligible,
-        job_events.DependenciesChanged,
-        job_events.JobSuspended,
-        job_events.JobEnded,
-        job_events.JobNodeGone,
-        job_events.JobRequeued,
-        cluster_events.ClusterConfigured,
-        cluster_events.NodeRegistered,
-        cluster_events.NodeStateChanged,
-        cluster_events.NodeUpdated,
-        cluster_events.NodesCreated,
-        cluster_events.NodesDeleted,
-        cluster_events.PartitionCreated,
-        cluster_events.PartitionUpdated,
-        cluster_events.PartitionDeleted,
-        cluster_events.PolicyChanged,
-        cluster_events.PolicyAmended,
-        cluster_events.UsageReset,
-        cluster_events.UsageAdopted,
-        reservation_events.ReservationCreated,
-        reservation_events.ReservationUpdated,
-        reservation_events.ReservationBegan,
-        reservation_events.ReservationDeleted,
-    }
-)
+_PASS_WANTED = concerning("pass")
 
 #: Events that may change guarantees.
 _GUARANTEES_IN = (cluster_events.PolicyChanged, cluster_events.PolicyAmended, cluster_events.ClusterConfigured)
 
 _encode_plan = Encoder().encode
 _decode_plan = Decoder(Plan).decode
+
+
+class Driving(Clocked, Counted, Logged, Reading, Writing, Protocol):
+    """What a scheduling pass reads, and where its plan goes; the first three are the driver's to set."""
+
+    forecasts: Forecasts
+    check_request: Callable[[JobSpec], tuple[str, str] | None]
+    check_whole: Callable[[Sequence[JobSpec]], tuple[str, str] | None]
+
+    @property
+    def counting(self) -> Counting: ...
+
+    @property
+    def scheduling_paused(self) -> bool: ...
 
 
 class _Application(Struct):
@@ -150,7 +141,7 @@ class _Application(Struct):
 class SchedulerDriver:
     """Listens to events, runs passes, applies plans."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Driving) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._projection = Projection()

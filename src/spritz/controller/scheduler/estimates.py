@@ -9,11 +9,12 @@ Source: squeue(1) --start; docs/decisions/0165.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child, ForkRefused
+from spritz.controller.needs import Clocked, Logged, Reading
 from spritz.model.job.record import Hold
 from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.plan import Forecast
@@ -24,7 +25,7 @@ from spritz.scheduling.forecast import full_cycle
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.controller.context import Context
+    from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.model.job.record import Job
 
 #: Seconds for which a result is reused for jobs that existed when it was computed.
@@ -43,10 +44,17 @@ _encode = Encoder().encode
 _decode = Decoder(tuple[Forecast | None, list[str]]).decode
 
 
+class Estimating(Clocked, Logged, Reading, Protocol):
+    """What an estimate of starts reads."""
+
+    @property
+    def forecasts(self) -> Forecasts: ...
+
+
 class Estimates:
     """Runs at most one child at a time."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Estimating) -> None:
         self._context = context
         #: set when the current child has ended
         self._ended: asyncio.Event | None = None

@@ -8,8 +8,9 @@ and victims. Source: slurm.conf(5) SlurmSchedLogFile, SlurmSchedLogLevel; scontr
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Clocked, Logged, Reading
 from spritz.model.errors import SpritzError
 from spritz.model.events import job
 from spritz.notation.hostlist import compress
@@ -19,14 +20,21 @@ from spritz.runtime.log import time_stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from spritz.controller.context import Context
     from spritz.model.events import Event
+    from spritz.runtime.worker import Worker
+
+
+class Writing(Clocked, Logged, Reading, Protocol):
+    """Where lines come from and go."""
+
+    @property
+    def log_files(self) -> Worker: ...
 
 
 class SchedulingLog:
     """Off unless there is a file and the level is 1. `listen` gets every event."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Writing) -> None:
         self._context = context
         self._path = ""
         self._form = ""

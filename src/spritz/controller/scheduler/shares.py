@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import msgpack
 
 from spritz.controller.forked import Child, ForkRefused
+from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.limits.records import ResetUsage
@@ -23,7 +25,6 @@ from spritz.model.limits.usage import RAW
 from spritz.scheduling.view.fairshare import Share, fair_shares
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.model.events import Event
 
 #: This many associations take about 10 ms; more are computed in a child.
@@ -52,10 +53,14 @@ Factors = dict[tuple[str, str], float]
 PartitionFactors = dict[tuple[str, str, str], float]
 
 
+class Sharing(Clocked, Logged, Reading, Writing, Protocol):
+    """What fair shares follow, and where new factors go."""
+
+
 class Shares:
     """`figures`: by association number, computed at `at` (0.0: never). `taken` is called with new factors."""
 
-    def __init__(self, context: Context, taken: Callable[[Factors, PartitionFactors], None]) -> None:
+    def __init__(self, context: Sharing, taken: Callable[[Factors, PartitionFactors], None]) -> None:
         self._context = context
         self._taken = taken
         self._loop = asyncio.get_running_loop()

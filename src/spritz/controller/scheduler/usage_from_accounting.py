@@ -7,25 +7,30 @@ Source: model.limits.records.ReckonUsage; `spritz usage`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.errors import ClientError
+from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.model.limits.records import AdoptUsage, ComparedUsage, CompareUsage, Reckoned, ReckonUsage, UsageCompared
 from spritz.model.limits.usage import RAW
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
-    from spritz.controller.context import Context
     from spritz.model.limits.ledger import LedgerKey
 
 #: A database with records of many years needs time.
 RECKON_SECONDS = 600.0
 
 
+class Adopting(Clocked, Logged, Reading, Writing, Protocol):
+    """Where usage by accounting's records goes."""
+
+
 class RecordedUsage:
     """Asks slurmdbd over the connection of `outbox` (`channel`; None: not connected)."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Adopting) -> None:
         self._context = context
         self.channel: Channel | None = None
 

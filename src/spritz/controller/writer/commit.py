@@ -1,8 +1,9 @@
 """Group commit: a thread that writes the journal, so that the loop never waits for the disk.
 
 Owns the order of operations on the journal: one at a time, first come first served. While one group syncs, the loop
-gathers the next. A failure of the journal is reported once, to `on_failure`; no operation runs after that. Why the loop
-does not sync by itself, even on a fast disk: docs/decisions/0152.
+gathers the next. A failure of the journal is reported once, to `on_failure`; no operation runs after that, and no
+`done`: a sync that failed may have lost what the kernel held, so a repetition that succeeds proves nothing. Why the
+loop does not sync by itself, even on a fast disk: docs/decisions/0152.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class CommitThread:
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             # After a failure nothing may be written: a later group on disk without this one would be a journal with a
-            # gap. The queue is emptied so that `close` returns.
+            # gap. The journal would refuse that group by its number; this stops also what has none: a removal of
+            # scripts, a raised term, pruning. The queue is emptied so that `close` returns.
             if self._failed:
                 continue
             work, done = item
@@ -65,6 +67,8 @@ class CommitThread:
         except JournalError as error:
             self._fail(error)
         except Exception as error:
+            # Whatever it was, the group may or may not be there. If it ended this thread alone, the loop would gather
+            # groups for ever and answer nobody.
             failure = JournalFailed(f"the journal failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
             self._fail(failure)
@@ -73,7 +77,7 @@ class CommitThread:
         return False
 
     def _fail(self, error: JournalError) -> None:
-        self._failed = True
+        self._failed = True  # before the loop knows: it may have put the next group already
         self._tell(lambda: self._on_failure(error))
 
     def _tell(self, callback: Callable[[], None]) -> None:

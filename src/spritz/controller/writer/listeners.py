@@ -29,7 +29,8 @@ LOG_SECONDS = 10.0
 class Loss(Enum):
     """What follows when a listener has missed events."""
 
-    #: Its function rebuilds its memory from the state. Until that succeeds it gets no events.
+    #: Its function rebuilds its memory from the state. Until that succeeds it gets no events: they would meet a memory
+    #: that lacks what they are about.
     REBUILD = "rebuild"
     #: Its memory cannot be rebuilt, and the controller must not run without it: the daemon ends and recovers from the
     #: journal.
@@ -76,9 +77,12 @@ class Listeners:
 
     def inform(self, events: Sequence[Event]) -> None:
         """Deliver events to all listeners. The state holds these events already. Raises nothing."""
+        # Each listener gets all events of a command before the next one gets any, and none runs between two commands.
+        # So a listener may look at the state: it is that after the last event that it is told.
         self.informing = True
         for listener in self._listeners:
             if listener.rebuild_at is not None:
+                # Not these events as well: the state, from which it is rebuilt, holds them.
                 self._rebuild(listener)
             else:
                 self._tell(listener, events)
@@ -92,6 +96,7 @@ class Listeners:
             if listener.loss is Loss.STOP:
                 self._on_stop(error)
             elif listener.loss is Loss.REBUILD:
+                # At once: until the next event, perhaps hours, requests would be parked for jobs that have ended.
                 listener.rebuild_at = 0.0
                 self._rebuild(listener)
 
@@ -104,6 +109,7 @@ class Listeners:
             listener.rebuild()
         except Exception as error:
             self._failed(listener, error, ())
+            # A rebuild looks at the whole state. At each event of a burst it would take the loop from all requests.
             listener.rebuild_at = self._clock.monotonic() + REBUILD_SECONDS
         else:
             listener.rebuild_at = None

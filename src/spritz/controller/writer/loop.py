@@ -9,7 +9,15 @@ commands share one.
 Groups are released in order: the replies and effects of a group leave when the group is on disk and all earlier groups
 have been released. See docs/decisions/0152.
 
-Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send.
+Where slurmctld may be killed, and what the next start then finds:
+
+    decided, group gathering    nothing of it on disk; nobody was told; the client repeats its request by its key
+    group on its way            all of the group or nothing; nobody was told; the key tells the repeated request which
+    on disk, not yet released   the job is there; its client asks again; its nodes get effects derived from the state
+    half of it released         as before: a repeated reply or effect is one that its receiver knows already
+
+Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send
+(docs/explanation/duties-of-the-shell.md).
 """
 
 from __future__ import annotations
@@ -125,17 +133,20 @@ class SingleWriter:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._gathering = _Group()
-        #: Groups not yet released, oldest first. Only the last may still be on its way to the disk.
+        #: Groups not yet released, oldest first. Only the last may still be on its way to the disk: a second one there
+        #: could be durable without the first, and a crash would leave a journal with a gap.
         self._unreleased: deque[_Group] = deque()
         self._syncing = False
         self._turn_due = False
         self._stopped = False
         self._drains: set[asyncio.Future[None]] = set()
         self.hooks: list[Callable[[], None]] = []
-        #: Number of the last event in memory, and of the last one on disk.
+        #: Number of the last event in memory, and of the last one on disk. What a crash must not undo (a script that is
+        #: removed, an image that becomes visible) goes by the second.
         self.last_sequence = journal.last_sequence
         self.durable_sequence = journal.last_sequence
-        #: `Journal.ids_below` when all work handed to the committer is done
+        #: `Journal.ids_below` when all work handed to the committer is done. A copy, since the journal's own belongs to
+        #: the thread: read here while a reservation is under way, it would be the old one, and be made again.
         self._ids_below = journal.ids_below
         #: Counters for `Statistics`.
         self.commands = 0
@@ -149,17 +160,24 @@ class SingleWriter:
 
         The returned reply is for the controller's own commands, which need not wait for durability.
         """
-        # A command from within a listener would reach the later listeners before the events that they are still to get.
+        # A command from within a listener would reach the later listeners before the events that they are still to get:
+        # the scheduler's projection would see a job start that it has not seen queued. A hook does what a listener
+        # wants.
         assert not self.listeners.informing, f"a listener has handed in {type(command).__name__}"
         outcome = self._decide(command, caller)
         self.commands += 1
         group = self._gathering
         events = outcome.events
         reply = outcome.reply
-        # The group is complete before any listener runs: even if listeners fail, the reply and the effects leave.
+        # No `await` from here to the end: another command between the decision and its place in the group would take
+        # the number of its first event. The group is complete before any listener runs: even if listeners fail, the
+        # events are journaled and the reply and the effects leave. Memory has these events already; a group without
+        # them would be followed by one that does not fit its state.
         group.events.extend(events)
         group.effects.extend(outcome.effects)
         if then is not None:
+            # Also for a refusal or a read, which has no events: it may tell of a job that is still on its way to the
+            # disk. `sbatch` that repeats its request is answered with the id of the first one, say.
             group.on_release.append(lambda: then(reply))
         self.last_sequence += len(events)
         self.turn()
@@ -176,6 +194,8 @@ class SingleWriter:
             except Fault as fault:
                 attempts -= 1
                 self._contain(fault, command)
+                # A fault that names no subject would only be met again. One in SetAside goes up to `_contain`, which
+                # logs it: the core has counted it, and ignores the subject after the second.
                 if not attempts or not fault.subject or isinstance(command, SetAside) or self._stopped:
                     raise
                 faults[fault.subject] += 1
@@ -212,7 +232,7 @@ class SingleWriter:
         """Call back when everything that is in memory now is on disk; at once if it already is."""
         # Three cases. Memory holds events that are not even on their way to the disk: wait for their group. The last
         # group is on its way: wait for it. Else all is on disk. A read that skipped this could show a job that a crash
-        # then undoes.
+        # then undoes. The group that is gathered comes first: it holds the newer events, and is released later.
         if self._gathering.events:
             self._gathering.on_release.append(callback)
         elif self._syncing:
@@ -222,17 +242,22 @@ class SingleWriter:
 
     def maintain(self, work: Callable[[], None]) -> None:
         """Run maintenance of the journal in its thread, after the groups in progress."""
+        # Not in a thread of its own: pruning or a checkpoint next to an append would make that wait for a lock, or
+        # fail.
         self._committer.put(work, lambda: None)
 
     def raise_term(self, above: int, done: Callable[[], None]) -> None:
         """Raise the journal's term above this number; then call back. Groups that are being written keep their term."""
+        # In the journal's thread, in turn. From here the store could have the new term and `journal.term` not yet, just
+        # when a group is appended: the fence would take it for that of a deposed controller, and end this one.
         self._committer.put(lambda: self._journal.raise_term(above), done)
 
     async def remove_unnamed_blobs(self, sequence: int) -> bool:
         """Remove some blobs that only events up to `sequence`, which is durable, may name; False if there are none.
 
         The journal's thread writes in the order in which this class hands things over, so which blobs to remove is
-        settled at the same moment: what is put later is stored later.
+        settled at the same moment: what is put later is stored later. With an `await` between the two steps a
+        submission could bring such a script back, be committed with it, and then lose it to this removal.
         """
         keys = self._blobs.take_unnamed(sequence)
         if not keys or self._stopped:
@@ -291,7 +316,8 @@ class SingleWriter:
 
     def _end_turn(self) -> None:
         if not self._stopped:
-            # Commands that hooks hand in belong to this turn, and so to this group.
+            # Commands that hooks hand in belong to this turn, and so to this group. `_turn_due` is still set, so they
+            # call for no further turn: each plan would otherwise be followed by one more round of all hooks.
             for hook in self.hooks:
                 self._contained("hook", hook)
         self._turn_due = False
@@ -302,6 +328,9 @@ class SingleWriter:
         """Send the current group to the disk; a group without events needs no write."""
         group, self._gathering = self._gathering, _Group()
         self._unreleased.append(group)
+        # It queues up behind groups that are durable and not released yet, and takes no blobs: those of a submission
+        # that was refused stay unsent until a group with events carries them. Taken here they would count as stored and
+        # be nowhere, and the next job with the same script would have none after a restart.
         if not group.events:
             group.durable = True
             self._release_durable()
@@ -310,6 +339,8 @@ class SingleWriter:
             payload = encode_events(group.events)
         except Exception as error:  # such as a number of more than 64 bits
             kinds = ",".join(sorted({type(event).__name__ for event in group.events}))
+            # Nothing can take these events back: listeners and later decisions have built on them. A journal that goes
+            # on without them would be that of another state.
             self._log.fatal("events.unwritable", exception=error, events=kinds)
             self._break(error)
             return
@@ -324,6 +355,8 @@ class SingleWriter:
         )
 
         def write() -> None:
+            # The reservation first. Killed between the two, the controller has reserved ids that it never gave. The
+            # other way round it has given ids that a damaged end of the journal (`slurmctld -i`) would give again.
             if ids_below:
                 self._journal.reserve_ids(ids_below)
             self._journal.append(record, blobs)
@@ -335,12 +368,16 @@ class SingleWriter:
         begin again.
         """
         following = self._machine.state.next_job_id
+        # The lower bound notices that ids began again at FirstJobId: a mark that stays above all of them would protect
+        # none of those that are given from now on.
         if self._ids_below - 2 * RESERVED_IDS <= following <= self._ids_below:
             return 0
         self._ids_below = following + RESERVED_IDS
         return self._ids_below
 
     def _committed(self, group: _Group, last: int) -> None:
+        # `last` was noted when the group left: by now `last_sequence` counts events that were decided while it was
+        # written, which a crash would still undo.
         self._syncing = False
         group.durable = True
         self.durable_sequence = last
@@ -354,16 +391,23 @@ class SingleWriter:
         if self._gathering.events and not self._turn_due:
             self._commit()
         self._release_durable()
+        # What came meanwhile without events (a refusal, a read) had its turn while the disk was busy, and that turn
+        # committed nothing. Without another one it would wait for the next command of any user.
         if self._gathering.on_release:
             self.turn()
 
     def _release_durable(self) -> None:
         """Release groups, oldest first, up to the first that is not durable."""
+        # A disk may be so quick that the next group is durable before this one is released. Out of order a node would
+        # get the launch of the second group before the registration in the first has opened its link.
         while self._unreleased and self._unreleased[0].durable and not self._stopped:
             self._release(self._unreleased.popleft())
 
     def _release(self, group: _Group) -> None:
         """Replies first: the reply to a registration opens the link for the effects that it caused."""
+        # Effects that came before the link would be dropped as those of a node that is away. Most are derived again
+        # when it links. The order to end a step that the state does not have follows from no record: that step would
+        # run on.
         for callback in group.on_release:
             self._contained("reply", callback)
         if group.effects:
@@ -385,5 +429,6 @@ class SingleWriter:
 
     def _break(self, error: Exception) -> None:
         """The state in memory differs from the journal, or a necessary listener is lost: end the daemon."""
+        # Before the daemon hears of it, which may take turns of the loop: until then nothing of that state may leave.
         self.stop()
         self._on_broken(error)

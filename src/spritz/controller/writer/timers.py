@@ -2,6 +2,10 @@
 
 `DeadlineTimer` wakes the core at its next deadline; the timer is set again after every turn. `ClockTimers` calls
 functions at given times.
+
+The loop's timers run by the monotonic clock, and a time limit is a time of day. The two part when the clock is set: a
+timer that sleeps to the end by the first would be early or late by the step. So each wakes up now and then, and when
+`clock_changes` says so, and looks at the time of day again.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from spritz.controller.needs import Clocked, Logged, Reading
+from spritz.controller.writer.durable import Writing
 from spritz.model.commands.cluster import Tick
 
 if TYPE_CHECKING:
-    from spritz.controller.context import Context
     from spritz.runtime.clock import Clock
 
 #: Longest sleep, seconds: bounds the delay after which a clock that was set forward is noticed.
@@ -28,10 +33,14 @@ SLEEP_SECONDS_MIN = 0.001
 RETRY_SECONDS = 5.0
 
 
+class Ticking(Clocked, Logged, Reading, Writing, Protocol):
+    """Where ticks go, and when."""
+
+
 class DeadlineTimer:
     """Hands in `Tick` when the core's next deadline comes."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Ticking) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
@@ -44,6 +53,8 @@ class DeadlineTimer:
         if deadline is None:
             self.cancel()
             return
+        # Called after every turn: a timer that is right stays. Each turn would otherwise leave a cancelled one in the
+        # loop's heap.
         if self._handle is not None and deadline == self._at:
             return
         self.cancel()
@@ -58,6 +69,7 @@ class DeadlineTimer:
 
     def look_again(self) -> None:
         """Compute the remaining time again, because the clock was set."""
+        # Cancelled first: `arm` leaves a timer for the same deadline as it is, which was computed by the old clock.
         self.cancel()
         self.arm()
 
@@ -66,12 +78,13 @@ class DeadlineTimer:
         context = self._context
         deadline = context.machine.next_deadline()
         if deadline is None or deadline > context.clock.now():
-            self.arm()
+            self.arm()  # the sleep was cut short, the clock was set back, or the deadline has moved
             return
         version = context.machine.state.version
         try:
             context.writer.handle_own(Tick())
         except Exception as error:
+            # It has been taken back, so its deadline is still due: at once it would fail at once.
             context.log.error("tick.failed", exception=error, error=repr(error))
             self._retry(deadline)
             return
@@ -94,7 +107,8 @@ class ClockTimers:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = count()
-        #: (time, number of the entry, function)
+        #: (time, number of the entry, function). By the number, calls for one moment come in the order in which they
+        #: were asked for, and functions, which have no order, are never compared.
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._handle: asyncio.TimerHandle | None = None
 
@@ -107,6 +121,8 @@ class ClockTimers:
     def look_again(self) -> None:
         """Call everything that is due; used when the clock was set."""
         now = self._clock.now()
+        # All are taken out before the first is called. One that asks for a time that has passed would otherwise be
+        # called again and again in this turn.
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
     from spritz.core.state import State
     from spritz.model.job.record import Job
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.rules import JobLimits
 
 
 def settle_accrual(context: DecisionContext) -> None:

@@ -1,7 +1,17 @@
 """How a job ends: its nodes get orders to end it, jobs that depend on it are checked, and it may be requeued.
 
 `end_job` is the only way out of PENDING, RUNNING and SUSPENDED; `node_gone` the only way out of COMPLETING. All other
-decisions call these two, so that dependents, steps, triggers and accounting see every end.
+decisions call these two, so that dependents, steps, triggers and accounting see every end. (`set_aside` alone does not:
+one of these has failed for that job.)
+
+A *life* of a job is one run of it: (job id, restart count). An ended life is COMPLETING as long as a node of it has not
+said that nothing is left. A requeued job is two lives at once: the record describes the next one, which is PENDING
+until then, while `completing` and `completing_life` are about the last one. Whatever comes from a node names its life,
+and counts for no other:
+
+    report of a step, or JobGone, of an earlier life      changes nothing of the present one
+    order to end                                          names the life that ends: the nodes do not have the next one
+    steps that are closed                                 those of that life alone
 
 Source: slurm.conf(5) KillWait, RequeueExit, MaxBatchRequeue; sbatch(1) --requeue.
 """
@@ -62,13 +72,15 @@ def end_job(
 
     `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents are not checked yet.
     """
-    # For a Fault: what raises from here on is about this job.
+    # For a Fault: what raises from here on is about this job. Put back at the end, not in a `finally`: the writer reads
+    # it after the decision has raised.
     before, context.subject = context.subject, job.id
     if job.spec.cron is not None and job.state.active and not requeued:
         # This life of a crontab entry's job is over: it waits for its next time.
         requeue_job(context, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
         context.subject = before
         return
+    # A component may have ended before its leader, or by itself: a second end would be a second one in accounting.
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
     components = [other for other in het.others(context.state, job) if not other.state.ended] if whole else []
     _end_one(
@@ -151,6 +163,7 @@ def _end_one(
             repeat_kill_at=context.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if tell_nodes else 0.0,
         )
     )
+    # A node that is not waited for will report no step any more: these are closed now. Of the others `node_gone` does.
     for node in _held_nodes(job):
         if node not in completing:
             lost = reason is Reason.NODE_DOWN and node == failed_node
@@ -163,6 +176,8 @@ def _end_one(
     if not requeued:
         for node in completing:
             context.add_effect(terminate(ended, node))
+    # Dependents are looked at when the last node is clear: `afterok` with the same node list would otherwise start
+    # beside what is left, as Slurm does not. Those of a job that queues again are not: it has not ended.
     if not completing and not ended.flags & COMPLETING and not requeued:
         job_is_over(context, ended)
 
@@ -171,6 +186,8 @@ def _derived(state: State, job: Job, exit_status: int) -> int:
     """The worst exit status of its steps. The command that holds an allocation may end before its last step is
     reported.
     """
+    # salloc ends when its command does, often srun, whose step another node has yet to report. Its status is that of
+    # the step; the report, when it comes, finds a job that has ended.
     if job.spec.batch or not any(number <= STEP_MAX for number in state.steps.get(job.id, ())):
         return job.derived_exit_status
     return max(job.derived_exit_status, exit_status)
@@ -191,17 +208,22 @@ def _nodes_to_clear(state: State, job: Job, gone: Collection[str]) -> tuple[str,
 
 def node_is_lost(state: State, name: str) -> bool:
     """Whether the node cannot answer: unknown, DOWN, or not powered up."""
+    # Not one that merely does not respond: it may be back in a second with the job's processes, and until SlurmdTimeout
+    # its CPUs are nobody else's.
     node = state.nodes.get(name)
     return node is None or node.state is NodeState.DOWN or bool(node.flags & AWAY)
 
 
 def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = False) -> None:
     """An ended job has left one of its `completing` nodes."""
+    # `completing_life`, not `restart_count`: of a job that was requeued, and may run again, only steps of the life that
+    # ended are closed.
     before, context.subject = context.subject, job.id
     context.record(JobNodeGone(at=context.now, job_id=job.id, node=node, lost=lost))
     close_steps(context, job.id, job.completing_life, node, node_failure_text(node) if lost else "")
     resume_on(context, (node,))
     after = context.state.jobs[job.id]
+    # A requeued job is PENDING by now: its end is yet to come.
     if not after.flags & COMPLETING and after.state.ended:
         job_is_over(context, after)
     context.subject = before
@@ -215,8 +237,8 @@ def node_failure_text(node: str) -> str:
 def close_steps(context: DecisionContext, job_id: int, life: int, node: str, error: str = "") -> None:
     """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
-        # By life: a requeued job may have started again elsewhere while an old node is still being cleared, and its new
-        # steps must not be closed by the old node.
+        # By life too, though no two lives of a job have steps at once (`start_refusal`): what a node has said, or
+        # missed, is about one life.
         if step.restart_count != life or node not in step.running_nodes:
             continue
         if len(step.running_nodes) > 1:
@@ -285,6 +307,7 @@ def requeue_job(
     """
     before = context.subject
     for member in (job, *het.others(context.state, job)):
+        # One that waits already has no life to end.
         if member.state is JobState.PENDING:
             continue
         context.subject = member.id
@@ -298,7 +321,7 @@ def requeue_job(
             reason=reason,
             detail=detail,
             exit_status=exit_status,
-            gone=gone if member.id == job.id else (),
+            gone=gone if member.id == job.id else (),  # what a node has said of one component is said of no other
             failed_node=failed_node,
         )
     context.subject = before
@@ -332,7 +355,7 @@ def _requeue_one(
             requeued=True,
         )
     if hold is Hold.NONE:
-        hold = job.hold  # set while it ran
+        hold = job.hold  # set while it ran: `scontrol hold` of a running job is for its next life
     held = hold is not Hold.NONE
     expedited = bool(flags & JobFlag.EXPEDITING)
     # `job` is the record of before: a job that had ended already (`scontrol requeue`) is eligible at once.
@@ -357,6 +380,8 @@ def _requeue_one(
             begin_at=begin_at,
         )
     )
+    # Now, when the record says why the life ended and which one it was (`_end_one`). Also where it had ended before: an
+    # order that is repeated does no harm, and this one has another cause.
     after = context.state.jobs[job.id]
     for node in after.completing:
         context.add_effect(terminate(after, node))
@@ -380,7 +405,7 @@ def requeue_unlaunched(
 
     `end_state` is that of the life that ends.
     """
-    # Repeated lives of a crontab entry do not count as tries.
+    # Repeated lives of a crontab entry do not count as tries: it would be held after a few nights.
     too_often = job.spec.cron is None and job.restart_count >= context.state.settings.max_batch_requeue
     requeue_job(
         context,

@@ -26,6 +26,7 @@ from spritz.model.plan import PlannedStart
 from spritz.model.preemption import PreemptMode
 from spritz.model.rules.preemption import (
     PreemptionSide,
+    exempt_by_mode,
     exempt_seconds,
     exempt_until,
     grace_seconds,
@@ -133,6 +134,15 @@ def exempt_time(state: State, job: Job) -> int:
     return exempt_seconds(state.settings.preemption, records)
 
 
+def preemptable_after(state: State, job: Job) -> int | None:
+    """The exempt time of a running job, in seconds, as its PreemptMode honours it; None if its partition and QOS let no
+    job preempt it. The same for all jobs of a partition and QOS.
+    """
+    policy, side = state.settings.preemption, _side(state, job, job.partition, 0)
+    mode = PreemptMode.OFF if side is None or policy.type == "none" else preempt_mode(policy, side)
+    return None if mode is PreemptMode.OFF else exempt_by_mode(mode, exempt_time(state, job))
+
+
 def _judged(
     state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float, reclaim: Reclaim
 ) -> tuple[str, str]:
@@ -162,7 +172,8 @@ def _judged(
         if guarantee is None or reclaim_mode(policy, preemptor_side, victim_side) is not victim.mode:
             return "not preemptable", ""
         mode, seconds, account = victim.mode, max(seconds, guarantee.reclaim_seconds), guarantee.account
-    until = exempt_until(mode, seconds, started_at=job.started_at, suspended=job.suspended_seconds)
+    seconds = exempt_by_mode(mode, seconds)
+    until = exempt_until(seconds, started_at=job.started_at, suspended=job.suspended_seconds)
     return "exempt from preemption" if until > now or spared(policy, victim_side.priority) else "", account
 
 

@@ -75,8 +75,9 @@ def job_gone(context: DecisionContext, report: JobGone) -> Done:
 
 def _gone(context: DecisionContext, job_id: int, life: int, node: str) -> None:
     job = context.state.jobs.get(job_id)
-    # Reports are repeated until acknowledged and may be days old. By then the id may stand for the next life of a
-    # requeued job, or that life may hold the same node: only the life that is being cleared counts.
+    # Reports are repeated until acknowledged and may be days old. By then the id may stand for a later life, which is
+    # being cleared from the same node in its turn: taken for that one's, a late report would give away CPUs that its
+    # processes still have.
     if job is not None and node in job.completing and job.completing_life == life:
         node_gone(context, job, node)
 

@@ -255,7 +255,7 @@ def _check_replacing(flags: set[str], request: ReservationRequest) -> None:
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
     """Check the number of each license, less what overlapping reservations hold and what jobs will still use then."""
-    available = stock(state.settings, state.rules)
+    available = stock(state.settings.licenses, state.rules.licenses)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
         job = state.jobs[job_id]

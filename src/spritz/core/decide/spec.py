@@ -16,6 +16,7 @@ from spritz.core.decide import fit
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
+from spritz.model.job.duties import FIELDS
 from spritz.model.job.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node.node_features import Unclear, ways
@@ -126,16 +127,11 @@ def _check_reboot(context: DecisionContext) -> None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")
 
 
-#: most characters of each text, as in Slurm; `node_list` and similar may be as long as the cluster has nodes
-_LENGTHS = {
-    **dict.fromkeys(("account", "comment", "features", "licenses", "mail_user", "name", "prefer", "qos"), 1024),
-    **dict.fromkeys(("admin_comment", "extra", "reservation", "wckey"), 1024),
-    **dict.fromkeys(("stderr", "stdin", "stdout", "work_dir"), 4096),
-    "array": 1024 * 4,
-}
+#: most characters of each text; `node_list` and similar may be as long as the cluster has nodes
+_LENGTHS = {name: duty.longest for name, duty in FIELDS.items() if duty.longest is not None}
+_PARTITIONS_LENGTH = _LENGTHS.pop("partitions")
 _LENGTH_MIN = min(_LENGTHS.values())
 _texts = attrgetter(*_LENGTHS)
-_PARTITIONS_LENGTH = 1024
 _INVALID_EXTRA = "Invalid extra constraints specification"
 
 
@@ -362,7 +358,7 @@ def _check_types(requests: list[GresRequest]) -> None:
 def _check_licenses(state: State, spec: JobSpec) -> None:
     if not spec.licenses:
         return
-    settings, known_licenses = state.settings, stock(state.settings, state.rules)
+    settings, known_licenses = state.settings, stock(state.settings.licenses, state.rules.licenses)
     try:
         choices = parse_licenses(spec.licenses)
     except LicenseError as error:

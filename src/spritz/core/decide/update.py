@@ -29,6 +29,7 @@ from spritz.model.commands.job import Done
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobHeld, JobUpdated
 from spritz.model.ids import INFINITE
+from spritz.model.job.duties import reserved_for, updatable
 from spritz.model.job.record import Hold, JobSpec, SiblingState
 from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import limit_minutes
@@ -43,76 +44,16 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Ledger
 
 #: may change at any time, even after the job has ended
-NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
+NOTES = updatable("always")
 #: may change while the job runs
-RUNNING = NOTES | {"time_limit_minutes", "name", "requeue", "wckey", "mail_types", "mail_user", "array_limit", "end_at"}
+RUNNING = updatable("running") | {"array_limit", "end_at"}
 #: may change while the job runs, and take effect if it is queued again
-ACTIVE = RUNNING | {"nice", "priority"}
+ACTIVE = updatable("active") | RUNNING
 #: may change while the job is pending
-PENDING = RUNNING | {
-    "account",
-    "begin_at",
-    "cluster_features",
-    "clusters",
-    "contiguous",
-    "core_spec",
-    "cores_per_socket",
-    "cpus_per_gpu",
-    "cpus_per_node_min",
-    "cpus_per_task",
-    "deadline_at",
-    "delay_boot_seconds",
-    "dependencies",
-    "dependency_mode",
-    "distribution",
-    "exclude",
-    "features",
-    "gpu_bind",
-    "gpus",
-    "gpus_per_node",
-    "gpus_per_socket",
-    "gpus_per_task",
-    "gres_per_node",
-    "gres_per_task",
-    "hold",
-    "kill_on_invalid_dependency",
-    "licenses",
-    "memory_mib_per_cpu",
-    "memory_mib_per_gpu",
-    "memory_mib_per_node",
-    "nice",
-    "node_counts",
-    "node_list",
-    "nodes_given",
-    "nodes_max",
-    "nodes_min",
-    "partitions",
-    "prefer",
-    "priority",
-    "qos",
-    "reservation",
-    "reset_accrue",
-    "sharing",
-    "sockets_per_node",
-    "stderr",
-    "stdin",
-    "stdout",
-    "switch_wait_seconds",
-    "switches",
-    "tasks",
-    "tasks_given",
-    "tasks_per_core",
-    "tasks_per_gpu",
-    "tasks_per_node",
-    "tasks_per_socket",
-    "threads_per_core",
-    "time_min_minutes",
-    "tmp_mib",
-    "work_dir",
-}
+PENDING = updatable("pending") | RUNNING | {"reset_accrue"}
 #: only administrators and operators may change these
-ADMIN_ONLY = frozenset({"admin_comment", "system_comment"})
-OPERATOR_ONLY = frozenset({"contiguous", "deadline_at", "tmp_mib"})
+ADMIN_ONLY = reserved_for("admin")
+OPERATOR_ONLY = reserved_for("operator")
 #: fields by which an operator lifts limits of a job -> which limits (`JobSpec.exempt`)
 FREED = {
     "time_limit_minutes": "time",

@@ -11,7 +11,7 @@ from spritz.experiments import checkpoints, metrics, record, slurm, snapshot, st
 from spritz.experiments.checkpoints import Checkpoint
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
 from spritz.experiments.store import Store
 
 
@@ -114,12 +114,3 @@ def _table(
     wanted = [column for column in range(len(rows[0])) if any(row[column] for row in rows)]
     widths = {column: max(len(row[column]) for row in rows) for column in wanted}
     return "".join("  ".join(row[column].ljust(widths[column]) for column in wanted).rstrip() + "\n" for row in rows)
-
-
-def size(count: float) -> str:
-    """A number of bytes with three digits and a unit of 1,024 (B, K, M, G, T)."""
-    for unit in ("B", "K", "M", "G"):
-        if count < 1000:
-            return f"{count:.3g}{unit}"
-        count /= 1024
-    return f"{count:.3g}T"

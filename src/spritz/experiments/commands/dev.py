@@ -27,7 +27,7 @@ from spritz.experiments.commands import run as run_command
 from spritz.experiments.commands.runs import table
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.store import Entry, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
@@ -143,6 +143,7 @@ def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         files=sessions.files(kind, _seconds(arguments.idle)),
     )
     queued = submission.launch(request, store)
+    tell_unfrozen(queued.code, terminal)
     entry = store.get(queued.name, queued.user)
     terminal.err(f"spritz: session {entry.name}, job {entry.job_id}\n")
     if kind == "vscode":

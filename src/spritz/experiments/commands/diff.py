@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record, snapshot, states, submission
+from spritz.experiments import interpreters, record, snapshot, states, submission
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
@@ -31,11 +31,19 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     entries = [store.get(name, submission.user()) for name in (arguments.old, arguments.new)]
     states.refresh_or_tell(store, entries, terminal)
     entries = [store.get(entry.name, entry.owner) for entry in entries]
-    old, new = (record.read(Path(entry.directory)) for entry in entries)
+    directories = [Path(entry.directory) for entry in entries]
+    old, new = (record.read(directory) for directory in directories)
     parts: list[tuple[str, list[Change]]] = [
         ("Command", _changed({"": old.command_line}, {"": new.command_line})),
         ("Options", _changed(_flat(old.options), _flat(new.options))),
-        ("Environment", _environment(old.surroundings, new.surroundings)),
+        (
+            "Environment",
+            _environment(
+                record.surroundings(base, directories[0], old), record.surroundings(base, directories[1], new)
+            ),
+        ),
+        ("Sources", _changed(_sources(old), _sources(new))),
+        ("Unfrozen", _changed(*(_outside(directory) for directory in directories))),
         ("Data", _changed({"": ", ".join(old.data)}, {"": ", ".join(new.data)})),
         ("Result", _changed(_result(entries[0]), _result(entries[1]))),
     ]
@@ -79,6 +87,15 @@ class Change:
 def _result(entry: Any) -> dict[str, str]:
     taken = f"{entry.ended_at - entry.started_at:.0f} s" if entry.ended_at and entry.started_at else ""
     return {"state": entry.state, "time": taken, **{name: f"{value:g}" for name, value in entry.metrics.items()}}
+
+
+def _sources(run: record.Run) -> dict[str, str]:
+    """Working trees beside the project -> their trees."""
+    return {source["root"]: source["tree"][:12] for source in run.code.get("sources", ())}
+
+
+def _outside(directory: Path) -> dict[str, str]:
+    return {path: digest[:12] for path, digest in interpreters.imported_from_outside(directory).items()}
 
 
 def _flat(options: dict[str, Any]) -> dict[str, str]:

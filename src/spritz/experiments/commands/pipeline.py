@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.experiments import secrets, settings, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.pipelines import advance, cache, definition, graph, state
 from spritz.experiments.store import Store
 
@@ -70,6 +70,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     # The jobs inherit these from us, so no file has them.
     hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
     code = None if arguments.no_snapshot else submission.freeze(directory, project_settings)
+    tell_unfrozen(submission.code_mapping(code), terminal)
     digest = definition.digest(defined, f"{code.tree} {code.directory}" if code else str(directory))
     if (interrupted := _left_behind(base, defined.name, digest)) is not None:
         terminal.err(f"spritz: {interrupted.name} was being submitted when that was cut short; going on with it\n")

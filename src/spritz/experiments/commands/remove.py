@@ -15,11 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spritz.experiments import states, submission, unused
-from spritz.experiments.commands.checkpoints import size
 from spritz.experiments.commands.runs import since
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, size
 from spritz.experiments.store import Entry, Query, Store
 
 _SHOWN_MAX = 10

@@ -11,7 +11,7 @@ from spritz.experiments import calling, record, secrets, settings, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting, tell_unfrozen
 from spritz.experiments.store import Store
 
 
@@ -72,6 +72,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         ),
         store,
     )
+    tell_unfrozen(queued.code, terminal)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
+from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission, written
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
@@ -46,6 +46,10 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     _add_run_options(parser)
     _add_pausing_options(parser)
     group = parser.add_argument_group("the code")
+    group.add_argument(
+        "--link", action="append", default=[], metavar="PATH",
+        help="let the run see a file or directory that git ignores, such as data; repeatable",
+    )  # fmt: skip
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     for action in parser._actions:
         if action.dest in hidden:
@@ -141,7 +145,7 @@ def options_of(arguments: Namespace, defaults: settings.Settings) -> settings.Ru
             raise ExperimentError(f"--env {name}: it is not set here", hint=f"--env {name}=VALUE sets it", exit_code=2)
         env[name] = value if equals else os.environ[name]
     options = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
-    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
+    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data", "link")}
     return settings.merged(defaults, options | {"env": env})
 
 
@@ -160,10 +164,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     )
     store = Store(home())
     if plan := _multirun(arguments, words, directory, terminal):
-        from spritz.experiments.commands import sweep
+        from spritz.experiments.sweeps import foreground
 
-        return sweep.launch(plan, request, store, terminal, detach=arguments.detach)
+        return foreground.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
+    tell_unfrozen(queued.code, terminal)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
@@ -231,6 +236,8 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
     if reason := failures.explain(directory, state, status):
         terminal.err(f"spritz: {queued.name} {state}: {reason}\n")
+    if files := written.files(store.home, directory, queued):
+        terminal.err(f"spritz: {queued.name} wrote {written.summary(files)}; `spritz files {queued.name}`\n")
     advise(directory, entry, state, terminal)
     return status
 

@@ -13,14 +13,14 @@ import shutil
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
 from spritz.experiments import states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, clock, reporting
 from spritz.experiments.store import OPEN, Entry, Group, Query, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
@@ -66,8 +66,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     owner = arguments.user or submission.user()
     if owner == submission.user():
         if arguments.rebuild:
-            count = store.add_missing(sorted((home() / "runs").glob("*/")), owner)
-            terminal.err(f"spritz: {count} runs were not in the index\n")
+            from spritz.experiments import rebuilding
+
+            added = rebuilding.rebuild(store, owner, _progress(terminal))
+            terminal.err(f"spritz: {len(added)} runs were not in the index\n")
+            states.refresh_or_tell(store, [entry for entry in added if entry.job_id], terminal)
         states.refresh_or_tell(store, store.open_runs(owner), terminal)
     query = Query(
         owner=owner,
@@ -94,11 +97,23 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             terminal.err(f"`spritz runs --group {next(iter(groups))}` lists the runs of a group; -a lists all.\n")
     elif store.find(Query(owner=owner, limit=1)):
         terminal.out("No run matches.\n")
+    elif count := sum(1 for _ in (home() / "runs").glob("*/run.json")):
+        terminal.out(f"The index has no runs, but {home()}/runs has {count}: `spritz runs --rebuild` restores them.\n")
     else:
         terminal.out("No runs yet: `spritz run -- python train.py` starts one.\n")
     if more and arguments.limit is None:
         terminal.err(f"There are more: -n {5 * limit}, -n 0 for all, or a search (`spritz runs --help`).\n")
     return 0
+
+
+def _progress(terminal: Terminal) -> Callable[[int, int], None]:
+    """Shows how far the rebuilding is, on a terminal."""
+
+    def show(done: int, whole: int) -> None:
+        if whole and sys.stderr.isatty():
+            terminal.err(f"\rspritz: {done} of {whole} directories{chr(10) if done == whole else ''}")
+
+    return show
 
 
 def _states(text: str) -> tuple[str, ...]:
@@ -223,9 +238,3 @@ def _code(entry: Entry) -> str:
     if not entry.commit_id:
         return entry.tree[:8]
     return f"{entry.branch}@{entry.commit_id[:8]}{'+' if entry.changed else ''}"
-
-
-def clock(duration: float) -> str:
-    """A duration as hours, minutes and seconds."""
-    whole = max(0, int(duration))
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -15,6 +15,7 @@ from spritz.experiments import (
     advice,
     attach,
     failures,
+    interpreters,
     metrics,
     notify,
     record,
@@ -22,11 +23,11 @@ from spritz.experiments import (
     states,
     submission,
     usage,
+    written,
 )
-from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
@@ -86,8 +87,8 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
         yield f"Waits      {waits}"
     if entry.started_at:
         yield from _time_lines(entry, entry.started_at)
-    yield from _code_lines(run)
-    python = run.surroundings.get("python", {})
+    yield from _code_lines(run, directory)
+    python = record.surroundings(store.home, directory, run).get("python", {})
     if python.get("python"):
         yield f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
     if container := run.surroundings.get("container"):
@@ -106,6 +107,8 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
         use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
         for at, text in enumerate(use):
             yield f"{'Used' if not at else '':<11}{text}"
+    if files := written.files(store.home, directory, run):
+        yield f"Wrote      {written.summary(files)}"
     if missing := notify.unsent(directory):
         yield f"Notify     {missing}"
     yield f"Directory  {directory}"
@@ -122,7 +125,7 @@ def _time_lines(entry: Entry, started_at: float) -> Iterator[str]:
         yield f"           by the clock of its node, which was {words}"
 
 
-def _code_lines(run: Run) -> Iterator[str]:
+def _code_lines(run: Run, directory: Path) -> Iterator[str]:
     code = run.code
     if not code:
         yield "Code       run in place, no snapshot"
@@ -132,6 +135,14 @@ def _code_lines(run: Run) -> Iterator[str]:
     yield f"Code       {at}{', not pushed' if code.get('unpushed') else ''}, tree {code['tree'][:12]}"
     for name, commit in code.get("submodules", {}).items():
         yield f"           submodule {name} {commit[:12]}"
+    for source in code.get("sources", ()):
+        changed = f" {source['commit'][:12]} ({'changed' if source['dirty'] else 'clean'})" if source["commit"] else ""
+        yield f"           with {source['root']}{changed}, tree {source['tree'][:12]}"
+    for line in code.get("unfrozen", ()):
+        yield f"Unfrozen   {line}"
+    if imported := sorted(interpreters.imported_from_outside(directory)):
+        more = f" and {len(imported) - 3} more" if len(imported) > 3 else ""
+        yield f"Unfrozen   imported from outside the snapshot: {', '.join(imported[:3])}{more}"
 
 
 def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:

@@ -8,13 +8,11 @@ sweep.yaml:  command: python train.py
 from __future__ import annotations
 
 import json
-import time
 from argparse import ArgumentParser, Namespace
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from spritz.experiments import settings, states, submission
+from spritz.experiments import settings, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -23,10 +21,8 @@ from spritz.experiments.store import Store
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps import sweep as sweeps
+from spritz.experiments.sweeps.foreground import follow, launch
 from spritz.experiments.sweeps.plan import Plan
-from spritz.experiments.sweeps.sweep import Sweep
-
-_LOOK_SECONDS = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -111,38 +107,3 @@ def start(plan: Plan, arguments: Namespace, store: Store, terminal: Terminal, *,
         take_snapshot=not arguments.no_snapshot,
     )
     return launch(plan, request, store, terminal, detach=not wait)
-
-
-def launch(plan: Plan, request: submission.Request, store: Store, terminal: Terminal, *, detach: bool) -> int:
-    """Queue the sweep and, unless detached, wait for its end; return the exit status. Ctrl-C stops the sweep."""
-    sweep = queue.launch(plan, request, store)
-    terminal.out(f"{sweep.name}\n")
-    terminal.err(
-        f"Submitted batch job {sweep.arrays[-1]} with {sweep.size} trials; `spritz sweep --status {sweep.name}` "
-        "shows them\n"
-    )
-    if detach:
-        return 0
-    try:
-        return follow(sweep, store, terminal)
-    except KeyboardInterrupt:
-        terminal.err(f"\nspritz: stopping the sweep; `spritz sweep --resume {sweep.name}` goes on\n")
-        queue.stop(sweep, store)
-        return 130
-
-
-def follow(sweep: Sweep, store: Store, terminal: Terminal) -> int:
-    """Wait until all trials have ended; print their results on the way."""
-    printed = ""
-    while True:
-        entries = queue.entries_of(sweep, store)
-        count = Counter(entry.state for entry in entries)
-        words = ", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))
-        if words != printed:
-            printed = words
-            terminal.err(f"spritz: {words}\n")
-        if set(count) <= states.ENDED:
-            break
-        time.sleep(_LOOK_SECONDS)
-    terminal.out(report.text(sweep, report.rows(sweep, entries), 20))
-    return 0 if set(count) <= {"COMPLETED", "PRUNED"} else 1

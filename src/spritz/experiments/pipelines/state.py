@@ -115,7 +115,7 @@ class Pipeline:
         code = data.pop("code")
         definition = Definition.from_json(data.pop("definition"))
         return Pipeline(
-            directory=directory, definition=definition, code=Snapshot(**code) if code is not None else None, **data
+            directory=directory, definition=definition, code=Snapshot.of(code) if code is not None else None, **data
         )
 
     @property

@@ -9,7 +9,7 @@ starts, from the other trials' results so far, and writes only into its own run'
 `trials`     files of a sweep's trials: parameters, metrics, events
 `sampler`    TPE by Optuna, from those files
 `sweep`      a sweep on disk
-`queue`      submit, resume and stop a sweep
+`queue`      submit, resume and stop a sweep; `foreground` shows its trials until they have ended
 `trial`      a program in the job, in parallel to a trial: draws its parameters, stops it early
 `report`     table, best trial, plots
 `multirun`   `spritz run -m`, and the `-m` of a Hydra program

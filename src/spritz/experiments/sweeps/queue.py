@@ -6,6 +6,7 @@ array. `resume` completes a command that was killed in between: it finds the arr
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -72,6 +73,12 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         remove(sweep, store)
         raise
     return sweep
+
+
+def code_of(sweep: Sweep) -> dict[str, Any]:
+    """The code that all trials have (`record.Run.code`)."""
+    code: dict[str, Any] = json.loads((sweep.directory / "shared.json").read_text(encoding="utf-8"))["code"]
+    return code
 
 
 def _created(plan: Plan, prepared: PreparedRequest, size: int) -> Sweep:
@@ -168,7 +175,7 @@ def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
             values["command"] = command
         if values:
             changes[entry.name, entry.owner] = values
-    store.change_all(changes)
+    store.note(changes)
     return sorted(store.find(query), key=lambda entry: index_of(entry.name))
 
 
@@ -219,6 +226,7 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
         indices = [
             index_of(entry.name) for entry in entries_of(sweep, store)
             if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
+            and not _is_finished(Path(entry.directory))
         ]  # fmt: skip
         if not indices:
             return []
@@ -235,6 +243,11 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
             environment[notify.VARIABLE] = " ".join(urls)
         _submit(sweep, store, indices, environment)
         return indices
+
+
+def _is_finished(directory: Path) -> bool:
+    """Whether the trial has its result, whatever the index says: it must never run again over it."""
+    return states.from_events(record.events(directory)).get("state") in _DONE
 
 
 def stop(sweep: Sweep, store: Store) -> None:

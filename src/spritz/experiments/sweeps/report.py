@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import states
-from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.interface import clock
 from spritz.experiments.store import Entry
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.sweep import Sweep
+from spritz.extras import pip_install
 
 _WIDTH = 48
 
@@ -178,7 +179,7 @@ def write_html(sweep: Sweep, rows: Sequence[Row], path: Path) -> int:
     """Write parallel coordinates of trials with a value into an HTML page; return their number. Raises
     ExperimentError."""
     if find_spec("plotly") is None:
-        raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'")
+        raise ExperimentError("--html needs Plotly", hint=pip_install("experiments"))
     import plotly.graph_objects
 
     metric = sweep.plan.metric

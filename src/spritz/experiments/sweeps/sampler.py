@@ -16,6 +16,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.sweeps.plan import Plan
 from spritz.experiments.sweeps.space import Parameter, Value
 from spritz.experiments.sweeps.trials import Trial
+from spritz.extras import pip_install
 
 if TYPE_CHECKING:
     import optuna
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def need_optuna() -> None:
     """Raises ExperimentError, with the extra to install, if Optuna is missing."""
     if find_spec("optuna") is None:
-        raise ExperimentError("method: tpe needs Optuna", hint="pip install 'spritz[experiments]'")
+        raise ExperimentError("method: tpe needs Optuna", hint=pip_install("experiments"))
 
 
 def ask(plan: Plan, trials: Iterable[Trial], index: int) -> dict[str, Value]:

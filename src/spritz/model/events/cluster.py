@@ -16,6 +16,8 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
     Nodes and partitions that it does not name are removed; earlier events have cleared jobs off such nodes.
     """
 
+    concerns = "scheduler pass accounting subscribers"
+
     settings: ClusterSettings
     nodes: tuple[NodeConfig, ...]
     partitions: tuple[Partition, ...]
@@ -24,11 +26,16 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
 class JobIdsSkipped(Event, frozen=True, kw_only=True):
     """Events are lost that gave job ids below `next_job_id`: new jobs get this one and later ones."""
 
+    concerns = ""
+
     next_job_id: int
 
 
 class NodesCreated(Event, frozen=True, kw_only=True):
     """Nodes that slurm.conf does not have were added, after all others. They join partitions that admit them."""
+
+    # accounting: NodeRegistered or NodeStateChanged follows
+    concerns = "scheduler pass subscribers"
 
     nodes: tuple[NodeConfig, ...]
 
@@ -36,11 +43,15 @@ class NodesCreated(Event, frozen=True, kw_only=True):
 class NodesDeleted(Event, frozen=True, kw_only=True):
     """Dynamic nodes without jobs were removed, from their partitions too."""
 
+    concerns = "scheduler pass subscribers"
+
     names: tuple[str, ...]
 
 
 class NodeRegistered(Event, frozen=True, kw_only=True):
     """A node daemon registered. State, flags and reason are the resulting ones."""
+
+    concerns = "scheduler pass accounting subscribers"
 
     name: str
     state: NodeState
@@ -68,6 +79,8 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
 class NodeStateChanged(Event, frozen=True, kw_only=True):
     """Base state, flags (NodeFlag bits) or reason of a node changed; all values are the new ones."""
 
+    concerns = "scheduler pass accounting subscribers"
+
     name: str
     state: NodeState
     flags: int = 0
@@ -86,6 +99,8 @@ class NodesPowered(Event, frozen=True, kw_only=True):
     Separate events, just before, changed their flags.
     """
 
+    concerns = "subscribers"
+
     names: tuple[str, ...]
     up: bool
 
@@ -93,11 +108,16 @@ class NodesPowered(Event, frozen=True, kw_only=True):
 class PowerProgramBegan(Event, frozen=True, kw_only=True):
     """The program for these nodes was started: it is not started again after a restart of the controller."""
 
+    concerns = ""
+
     names: tuple[str, ...]
 
 
 class NodesNotResumed(Event, frozen=True, kw_only=True):
     """ResumeTimeout passed: ResumeFailProgram is called. Separate events changed the nodes' states."""
+
+    # accounting: NodeStateChanged repeats it
+    concerns = ""
 
     names: tuple[str, ...]
 
@@ -105,12 +125,16 @@ class NodesNotResumed(Event, frozen=True, kw_only=True):
 class NodeKept(Event, frozen=True, kw_only=True):
     """SuspendExcNodes keeps an idle node up; it is looked at again at `until`."""
 
+    concerns = ""
+
     name: str
     until: float
 
 
 class PowerPaced(Event, frozen=True, kw_only=True):
     """Nodes wait for ResumeRate or SuspendRate until `next_at` (0.0: none does)."""
+
+    concerns = ""
 
     next_at: float
 
@@ -121,6 +145,8 @@ class NodesRebooting(Event, frozen=True, kw_only=True):
     Separate events, just before, changed their flags.
     """
 
+    concerns = "subscribers"
+
     names: tuple[str, ...]
     #: features that their helpers activate first
     features: tuple[str, ...] = ()
@@ -129,31 +155,43 @@ class NodesRebooting(Event, frozen=True, kw_only=True):
 class NodeUpdated(Event, frozen=True, kw_only=True):
     """Other fields of a node changed (features, weight, comment, address …): `node` is the whole new record."""
 
+    concerns = "scheduler pass subscribers"
+
     node: Node
 
 
 class PartitionCreated(Event, frozen=True, kw_only=True):
+    concerns = "scheduler pass subscribers"
+
     partition: Partition
 
 
 class PartitionUpdated(Event, frozen=True, kw_only=True):
     """A partition changed: the whole new record."""
 
+    concerns = "scheduler pass subscribers"
+
     partition: Partition
 
 
 class PartitionDeleted(Event, frozen=True, kw_only=True):
+    concerns = "scheduler pass subscribers"
+
     name: str
 
 
 class PolicyChanged(Event, frozen=True, kw_only=True):
     """slurmdbd sent the whole policy: associations, QOS and limits from now on."""
 
+    concerns = "scheduler pass"
+
     policy: Policy
 
 
 class PolicyAmended(Event, frozen=True, kw_only=True):
     """slurmdbd sent a change of the policy."""
+
+    concerns = "scheduler pass"
 
     change: PolicyChange
 
@@ -163,11 +201,15 @@ class UsageReset(Event, frozen=True, kw_only=True):
     marks the time from which PriorityUsageResetPeriod counts.
     """
 
+    concerns = "scheduler pass"
+
     keys: tuple[tuple[str | int, ...], ...] | None = None
 
 
 class UsageAdopted(Event, frozen=True, kw_only=True):
     """Usage was computed again from the records of accounting: usage at `since`, running jobs included."""
+
+    concerns = "scheduler pass"
 
     since: float
     rows: tuple[UsageRow, ...] = ()
@@ -175,5 +217,7 @@ class UsageAdopted(Event, frozen=True, kw_only=True):
 
 class TimeSliceEnded(Event, frozen=True, kw_only=True):
     """Jobs that share CPUs by time slices have been switched; the next switch is at `next_at` (0.0: none is due)."""
+
+    concerns = ""
 
     next_at: float

@@ -9,4 +9,6 @@ from spritz.model.job.cron import Crontab
 class CrontabChanged(Event, frozen=True, kw_only=True):
     """The user's crontab was replaced; one without text is deleted. Separate events report its jobs."""
 
+    concerns = ""
+
     crontab: Crontab

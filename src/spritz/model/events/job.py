@@ -18,11 +18,15 @@ from spritz.model.states import JobState
 class JobQueued(Event, frozen=True, kw_only=True):
     """A submission was accepted. `job` is complete, including its id."""
 
+    concerns = "scheduler accounting subscribers"
+
     job: Job
 
 
 class ArrayTaskSplit(Event, frozen=True, kw_only=True):
     """A task of a pending array got a record of its own, `job_id`; the array's own id if it was the last task left."""
+
+    concerns = "scheduler accounting subscribers"
 
     array_job_id: int
     task_id: int
@@ -35,6 +39,8 @@ class ArrayTasksCancelled(Event, frozen=True, kw_only=True):
     `tasks` is a mask in hexadecimal.
     """
 
+    concerns = "scheduler accounting subscribers"
+
     array_job_id: int
     tasks: str
     by_uid: int = -1
@@ -45,11 +51,15 @@ class JobUpdated(Event, frozen=True, kw_only=True):
     unchanged.
     """
 
+    concerns = "scheduler pass accounting subscribers"
+
     job: Job
 
 
 class JobHeld(Event, frozen=True, kw_only=True):
     """A pending job (or the pending part of an array) is held; its priority is 0."""
+
+    concerns = "scheduler accounting subscribers"
 
     job_id: int
     hold: Hold
@@ -60,6 +70,8 @@ class JobHeld(Event, frozen=True, kw_only=True):
 class JobReleased(Event, frozen=True, kw_only=True):
     """The job's hold was lifted: it may start again."""
 
+    concerns = "scheduler pass accounting subscribers"
+
     job_id: int
     priority: int
     reason: Reason = Reason.NONE
@@ -69,6 +81,8 @@ class JobReleased(Event, frozen=True, kw_only=True):
 class JobBecameEligible(Event, frozen=True, kw_only=True):
     """The begin time has come and no dependency is open: the scheduler may consider the job."""
 
+    concerns = "scheduler pass accounting subscribers"
+
     job_id: int
     reason: Reason = Reason.NONE
 
@@ -76,12 +90,16 @@ class JobBecameEligible(Event, frozen=True, kw_only=True):
 class JobAccrued(Event, frozen=True, kw_only=True):
     """Limits on accrual let this job's age priority accrue from `since` on (0.0: no longer, or not yet)."""
 
+    concerns = "scheduler pass"
+
     job_id: int
     since: float = 0.0
 
 
 class DependenciesChanged(Event, frozen=True, kw_only=True):
     """Some dependencies were fulfilled or failed. `eligible_at` 0.0: still waiting."""
+
+    concerns = "scheduler pass accounting subscribers"
 
     job_id: int
     dependencies: tuple[Dependency, ...]
@@ -92,11 +110,15 @@ class DependenciesChanged(Event, frozen=True, kw_only=True):
 class JobsNoted(Event, frozen=True, kw_only=True):
     """The scheduler's newest reasons and expected starts, for jobs where they changed."""
 
+    concerns = "scheduler accounting subscribers"
+
     notes: tuple[PendingNote, ...]
 
 
 class PrioritiesReached(Event, frozen=True, kw_only=True):
     """With PriorityFlags=INCR_ONLY: priorities that pending jobs keep although the factors behind them have fallen."""
+
+    concerns = "scheduler"
 
     #: job id, partition, priority
     marks: tuple[tuple[int, str, float], ...]
@@ -107,6 +129,8 @@ class JobStarted(Event, frozen=True, kw_only=True):
 
     `ends_at`: end of the time limit (0.0: none). `time_limit_minutes` as granted (INFINITE: none).
     """
+
+    concerns = "scheduler accounting subscribers"
 
     job_id: int
     allocation: Allocation
@@ -131,11 +155,15 @@ class JobStarted(Event, frozen=True, kw_only=True):
 class JobPrologsBegan(Event, frozen=True, kw_only=True):
     """PrologFlags=Alloc: the Prolog runs on every node of the job now, not before its first step there."""
 
+    concerns = "subscribers"
+
     job_id: int
 
 
 class JobNodeReady(Event, frozen=True, kw_only=True):
     """The job's Prolog has succeeded on `node`."""
+
+    concerns = "subscribers"
 
     job_id: int
     node: str
@@ -146,6 +174,8 @@ class JobNodesUp(Event, frozen=True, kw_only=True):
     JobStarted.
     """
 
+    concerns = "scheduler accounting subscribers"
+
     job_id: int
     ends_at: float = 0.0
 
@@ -153,11 +183,15 @@ class JobNodesUp(Event, frozen=True, kw_only=True):
 class JobConfigured(Event, frozen=True, kw_only=True):
     """PrologSlurmctld and the Prologs that the job waits for have run: it is no longer CONFIGURING."""
 
+    concerns = "subscribers"
+
     job_id: int
 
 
 class EndSignalSent(Event, frozen=True, kw_only=True):
     """`--signal` went out before the end of the time limit."""
+
+    concerns = ""
 
     job_id: int
 
@@ -167,6 +201,8 @@ class JobSuspended(Event, frozen=True, kw_only=True):
 
     `by`: "preempt", "gang", or "" for an administrator. For a job that is suspended already, only this changes.
     """
+
+    concerns = "scheduler pass accounting subscribers"
 
     job_id: int
     by: str = ""
@@ -178,6 +214,8 @@ class JobResumed(Event, frozen=True, kw_only=True):
     `resumed_at` is what the job's record keeps of `at`; 0.0 in events of format 1, whose images have no such field.
     """
 
+    concerns = "scheduler accounting subscribers"
+
     job_id: int
     ends_at: float
     suspended_seconds: float
@@ -186,6 +224,9 @@ class JobResumed(Event, frozen=True, kw_only=True):
 
 class JobPreempted(Event, frozen=True, kw_only=True):
     """The job must make room for `by_job_id`: it has until `ends_at`, then it is requeued or cancelled (`mode`)."""
+
+    # accounting: JobEnded, JobSuspended or JobRequeued follows
+    concerns = "scheduler subscribers"
 
     job_id: int
     mode: str
@@ -198,6 +239,8 @@ class JobPreempted(Event, frozen=True, kw_only=True):
 class JobNodeFailed(Event, frozen=True, kw_only=True):
     """A node of a running job is lost and the job goes on without it (`--no-kill`)."""
 
+    concerns = "scheduler accounting subscribers"
+
     job_id: int
     node: str
 
@@ -206,6 +249,8 @@ class JobEnded(Event, frozen=True, kw_only=True):
     """This life of the job has ended. The job is COMPLETING while `completing` names nodes that still hold its
     processes.
     """
+
+    concerns = "scheduler pass accounting subscribers"
 
     job_id: int
     state: JobState
@@ -226,6 +271,8 @@ class KillRepeated(Event, frozen=True, kw_only=True):
     `repeat_kill_at`.
     """
 
+    concerns = ""
+
     job_id: int
     repeat_kill_at: float
 
@@ -234,6 +281,8 @@ class JobNodeGone(Event, frozen=True, kw_only=True):
     """No process of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
     part of the job.
     """
+
+    concerns = "scheduler pass subscribers"
 
     job_id: int
     node: str
@@ -244,6 +293,8 @@ class JobRequeued(Event, frozen=True, kw_only=True):
     """The job, ended just before, is pending again under its id; it cannot start before the old nodes have
     released it.
     """
+
+    concerns = "scheduler pass accounting subscribers"
 
     job_id: int
     restart_count: int
@@ -260,5 +311,7 @@ class JobRequeued(Event, frozen=True, kw_only=True):
 
 class JobsPurged(Event, frozen=True, kw_only=True):
     """MinJobAge passed: the records are deleted. Their scripts and environments may be deleted too."""
+
+    concerns = "scheduler subscribers"
 
     job_ids: tuple[int, ...]

@@ -7,6 +7,8 @@ from spritz.model.node.reservation import Reservation
 
 
 class ReservationCreated(Event, frozen=True, kw_only=True):
+    concerns = "scheduler pass accounting subscribers"
+
     reservation: Reservation
 
 
@@ -15,6 +17,8 @@ class ReservationUpdated(Event, frozen=True, kw_only=True):
     that run in it follow its end.
     """
 
+    concerns = "scheduler pass accounting subscribers"
+
     reservation: Reservation
     moves_jobs: bool = False
 
@@ -22,10 +26,15 @@ class ReservationUpdated(Event, frozen=True, kw_only=True):
 class ReservationBegan(Event, frozen=True, kw_only=True):
     """The reservation's start time has come: its jobs may start."""
 
+    # accounting: the reservation's record says it
+    concerns = "scheduler pass subscribers"
+
     name: str
 
 
 class ReservationDeleted(Event, frozen=True, kw_only=True):
     """The reservation is over, or was deleted."""
+
+    concerns = "scheduler pass accounting subscribers"
 
     name: str

@@ -14,11 +14,15 @@ from spritz.model.states import JobState
 class StepOpened(Event, frozen=True, kw_only=True):
     """A step was laid out and holds its part of the job's resources."""
 
+    concerns = "accounting subscribers"
+
     step: Step
 
 
 class StepLaunched(Event, frozen=True, kw_only=True):
     """All its tasks on `node` run."""
+
+    concerns = "accounting subscribers"
 
     job_id: int
     step_id: int
@@ -29,6 +33,8 @@ class StepNodeEnded(Event, frozen=True, kw_only=True):
     """The step has ended on one node; others still run it. `exit_status`: worst of the tasks there, as a
     wait status.
     """
+
+    concerns = "accounting subscribers"
 
     job_id: int
     step_id: int
@@ -45,6 +51,8 @@ class StepEnded(Event, frozen=True, kw_only=True):
     `exit_status` is the worst of all tasks on all nodes; `usage` is that of the last node.
     """
 
+    concerns = "accounting subscribers"
+
     job_id: int
     step_id: int
     node: str
@@ -57,6 +65,8 @@ class StepEnded(Event, frozen=True, kw_only=True):
 
 class StepCancelled(Event, frozen=True, kw_only=True):
     """The step's end was requested; it still runs until its nodes report its end."""
+
+    concerns = "accounting subscribers"
 
     job_id: int
     step_id: int

@@ -7,11 +7,15 @@ from spritz.model.triggers import Pull, Trigger
 
 
 class TriggerSet(Event, frozen=True, kw_only=True):
+    concerns = ""
+
     trigger: Trigger
 
 
 class TriggersPulled(Event, frozen=True, kw_only=True):
     """The events of these triggers have happened."""
+
+    concerns = ""
 
     pulls: tuple[Pull, ...]
 
@@ -19,10 +23,14 @@ class TriggersPulled(Event, frozen=True, kw_only=True):
 class TriggersFired(Event, frozen=True, kw_only=True):
     """Their programs run. Triggers that are not permanent are deleted."""
 
+    concerns = ""
+
     pulls: tuple[Pull, ...]
 
 
 class TriggersCleared(Event, frozen=True, kw_only=True):
     """These triggers were deleted, and their programs do not run."""
+
+    concerns = ""
 
     ids: tuple[int, ...]

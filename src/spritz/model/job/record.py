@@ -272,6 +272,133 @@ class JobSpec(JobRequest, frozen=True, kw_only=True, omit_defaults=True):
     environment_key: str = ""
 
 
+#: What each field of `JobSpec` declares (`model.job.duties`). Tests hold that each does, and that it is true.
+#:
+#: 1. the field
+#: 2. when `scontrol update` may change it: never; while the job is pending; while it is active too, with effect if it
+#:    is queued again; while it is running too, at once; always, which is after its end too. Behind a slash who may, if
+#:    not its owner
+#: 3. whether placement sees it: requests that differ only in unseen fields are placed alike
+#: 4. whether each job has a value of its own or many have it alike: jobs alike share a part of their JSON records,
+#:    which must not depend on fields of their own
+#: 5. most characters, as in Slurm; of a list with its commas. `-`: the range of `model.bounds` is enough
+#: 6. the key of the JSON record that shows it (`-`: none)
+#: 7. the key of `scontrol show job` that shows it (`-`: none)
+#:
+#: After a semicolon, for a field on which nothing acts: why it is there all the same.
+DUTIES = """\
+name                        running           unseen  own    1024  name                       JobName
+account                     pending           placed  alike  1024  account                    Account
+qos                         pending           placed  alike  1024  qos                        QOS
+wckey                       running           unseen  alike  1024  wckey                      -
+no_wckey                    never             unseen  alike  -     -                          -
+partitions                  pending           placed  alike  1024  partition                  Partition
+reservation                 pending           placed  alike  1024  resv_name                  Reservation
+comment                     always            unseen  own    1024  comment                    Comment
+admin_comment               always/admin      unseen  own    1024  admin_comment              AdminComment
+system_comment              always/admin      unseen  own    -     system_comment             SystemComment; shown
+extra                       always            unseen  own    1024  extra                      Extra
+nodes_min                   pending           placed  alike  -     node_count                 NumNodes
+nodes_max                   pending           placed  alike  -     max_nodes                  -
+node_counts                 pending           placed  alike  -     job_size_str               -
+nodes_given                 pending           placed  alike  -     -                          NumNodes
+tasks                       pending           placed  alike  -     tasks                      NumTasks
+tasks_given                 pending           placed  alike  -     flags                      -
+cpus_per_task               pending           placed  alike  -     cpus_per_task              CPUs/Task
+tasks_per_node              pending           placed  alike  -     tasks_per_node             NtasksPerN:B:S:C
+tasks_per_socket            pending           placed  alike  -     tasks_per_socket           NtasksPerN:B:S:C
+tasks_per_core              pending           placed  alike  -     tasks_per_core             NtasksPerN:B:S:C
+tasks_per_gpu               pending           placed  alike  -     tasks_per_tres             -
+cpus_per_node_min           pending           placed  alike  -     minimum_cpus_per_node      MinCPUsNode
+sockets_per_node            pending           placed  alike  -     sockets_per_node           Socks/Node
+cores_per_socket            pending           placed  alike  -     cores_per_socket           ReqB:S:C:T
+threads_per_core            pending           placed  alike  -     threads_per_core           ReqB:S:C:T
+core_spec                   pending           placed  alike  -     core_spec                  CoreSpec
+overcommit                  never             placed  alike  -     -                          -
+use_min_nodes               never             placed  alike  -     flags                      -
+spread                      never             placed  alike  -     flags                      SpreadJob
+memory_mib_per_node         pending           placed  alike  -     memory_per_node            MinMemoryNode
+memory_mib_per_cpu          pending           placed  alike  -     memory_per_cpu             MinMemoryCPU
+memory_mib_per_gpu          pending           placed  alike  -     memory_per_tres            MemPerTres
+tmp_mib                     pending/operator  placed  alike  -     minimum_tmp_disk_per_node  MinTmpDiskNode
+gres_per_node               pending           placed  alike  -     tres_per_node              TresPerNode
+gpus                        pending           placed  alike  -     tres_per_job               TresPerJob
+gpus_per_node               pending           placed  alike  -     tres_per_node              TresPerNode
+gpus_per_task               pending           placed  alike  -     tres_per_task              TresPerTask
+gpus_per_socket             pending           placed  alike  -     tres_per_socket            TresPerSocket
+gres_per_task               pending           placed  alike  -     tres_per_task              TresPerTask
+cpus_per_gpu                pending           placed  alike  -     cpus_per_tres              CpusPerTres
+gpu_bind                    pending           unseen  alike  -     tres_bind                  TresBind
+gres_flags                  never             placed  alike  -     -                          -
+licenses                    pending           placed  alike  1024  licenses                   Licenses
+features                    pending           placed  alike  1024  features                   Features
+prefer                      pending           placed  alike  1024  prefer                     Prefer
+node_list                   pending           placed  alike  -     required_nodes             ReqNodeList
+exclude                     pending           placed  alike  -     excluded_nodes             ExcNodeList
+contiguous                  pending/operator  placed  alike  -     contiguous                 Contiguous
+switches                    pending           placed  alike  -     required_switches          Switches
+switch_wait_seconds         pending           placed  alike  -     maximum_switch_wait_time   -
+segment                     never             placed  alike  -     segment_size               -
+spread_segments             never             placed  alike  -     -                          -
+reboot                      never             placed  alike  -     reboot                     Reboot
+delay_boot_seconds          pending           placed  alike  -     delay_boot                 DelayBoot
+sharing                     pending           placed  alike  -     shared                     OverSubscribe
+mcs_label                   never             placed  alike  -     mcs_label                  MCS_label
+distribution                pending           placed  alike  -     -                          -
+time_limit_minutes          running           placed  alike  -     time_limit                 TimeLimit
+time_min_minutes            pending           placed  alike  -     time_minimum               TimeMin
+begin_at                    pending           unseen  own    -     start_time                 StartTime
+deadline_at                 pending/operator  unseen  own    -     deadline                   Deadline
+end_signal                  never             unseen  alike  -     -                          -
+dependencies                pending           unseen  own    -     dependency                 Dependency
+dependency_mode             pending           unseen  alike  -     -                          -
+kill_on_invalid_dependency  pending           unseen  alike  -     -                          KillOInInvalidDependent
+array                       never             unseen  own    4096  array_task_string          ArrayTaskId
+hold                        pending           unseen  alike  -     hold                       Reason
+nice                        active            unseen  own    -     nice                       Nice
+priority                    active            unseen  own    -     priority                   Priority
+requeue                     running           unseen  alike  -     requeue                    Requeue
+expedite                    never             unseen  alike  -     -                          -
+no_kill                     never             unseen  alike  -     -                          -
+batch                       never             unseen  alike  -     batch_flag                 BatchFlag
+external                    never             placed  alike  -     flags                      -
+container                   never             unseen  alike  -     container                  Container
+interactive                 never             unseen  alike  -     -                          -
+arguments                   never             unseen  own    -     -                          -
+command                     never             unseen  own    -     command                    Command
+submit_line                 never             unseen  own    -     submit_line                -
+submit_host                 never             unseen  alike  -     allocating_node            AllocNode:Sid
+submit_session              never             unseen  own    -     -                          AllocNode:Sid; shown
+work_dir                    pending           unseen  own    4096  current_working_directory  WorkDir
+stdin                       pending           unseen  own    4096  standard_input             StdIn
+stdout                      pending           unseen  own    4096  standard_output            StdOut
+stderr                      pending           unseen  own    4096  standard_error             StdErr
+open_mode                   never             unseen  alike  -     -                          -
+export                      never             unseen  alike  -     -                          -; the command has acted
+umask                       never             unseen  alike  -     -                          -
+limits                      never             unseen  own    -     -                          -
+limits_asked                never             unseen  alike  -     -                          -
+mail_types                  running           unseen  alike  -     mail_type                  MailType
+mail_user                   running           unseen  alike  1024  mail_user                  MailUser
+cpu_bind                    never             unseen  alike  -     -                          -
+memory_bind                 never             unseen  alike  -     -                          -
+sample_seconds              never             unseen  alike  -     -                          -
+cron                        never             unseen  own    -     cron                       CronJob
+clusters                    pending           unseen  alike  -     -                          -
+cluster_features            pending           unseen  alike  -     cluster_features           -
+uid                         never             placed  alike  -     user_id                    UserId
+gid                         never             placed  alike  -     group_id                   GroupId
+user                        never             placed  alike  -     user_name                  UserId
+group                       never             placed  alike  -     group_name                 GroupId
+groups                      never             placed  own    -     -                          -
+memory_mib_counted          never             placed  alike  -     tres_req_str               ReqTRES
+time_granted                never             unseen  alike  -     -                          -
+exempt                      never             placed  alike  -     -                          -
+script_key                  never             unseen  own    -     -                          -
+environment_key             never             unseen  own    -     -                          -
+"""
+
+
 class SiblingState(str, Enum):
     """How the copy of a job on another cluster stands, as the job's origin knows it."""
 
@@ -475,6 +602,26 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_between_lives(self) -> bool:
         """Whether the job's allocation is that of its former life, whose nodes are not clear yet."""
         return bool(self.completing) and self.completing_life != self.restart_count
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs that it holds, or the least number that it will hold."""
+        # Imported where it is used: most commands read no job's size.
+        from spritz.model.rules.job_tres import cpu_count
+
+        return cpu_count(self)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that it holds, or requests."""
+        return dict(self.tres).get("gres/gpu", 0)
+
+    @property
+    def tres(self) -> list[tuple[str, int]]:
+        """(name, count) of what it holds, or requests; memory in MiB."""
+        from spritz.model.rules.job_tres import allocated, requested
+
+        return requested(self) if self.allocation is None else allocated(self)
 
     @property
     def reservation(self) -> str:

@@ -108,6 +108,13 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ports: int | None = None
 
 
+#: Fields of `StepSpec` on which nothing acts, and why they are there all the same.
+IDLE = {
+    "client_pid": "shown as SrunHost:Pid",
+    "exclusive": "acts as --exact, which is set with it",
+}
+
+
 class StepNode(Struct, frozen=True, kw_only=True):
     """A step's share of one node: resources and global task ids, in local order. `cpus_by_task` are hexadecimal masks
     (empty: unbound)."""

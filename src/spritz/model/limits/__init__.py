@@ -2,7 +2,8 @@
 
 - `records`: what slurmdbd keeps and controllers cache; `edits`: which records an addition or deletion also changes;
   `change`: differences between two policies.
-- `catalogue` and `bounds`: the records by name, with their texts parsed; `rules`: which of them apply to a job.
+- `catalogue` and `bounds`: the records by name, with their texts parsed; `rules`: which of them apply to a job
+  (`job_limits`).
 - `flags` of a QOS, `membership` (does a job still have its association and QOS), `times` (time limits that limits
   imply), `federations`: further rules on the same records.
 - `ledger`: what is in use; `usage`: past use, with decay.

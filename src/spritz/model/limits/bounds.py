@@ -160,3 +160,20 @@ def bounds_assoc(bounds: AssocBounds) -> bool:
     """Whether the association limits any job."""
     counts = (bounds.record.grp_jobs, bounds.max_jobs, bounds.max_wall)
     return any(value is not None for value in counts) or any((bounds.grp, bounds.per_job, bounds.per_node))
+
+
+class MinuteLimits(Struct, frozen=True, kw_only=True):
+    """One key with its limits in minutes, without those that a QOS of higher precedence replaces."""
+
+    key: tuple[str | int, ...]
+    #: whether the key is that of a QOS
+    qos: bool
+    used: tuple[tuple[str, int], ...] = ()
+    running: tuple[tuple[str, int], ...] = ()
+    wall: int | None = None
+    #: as in `reasons.Excess`
+    level: int = 0
+
+    @property
+    def bounded(self) -> bool:
+        return bool(self.used or self.running or self.wall is not None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.limits.bounds import qos_bounds
-from spritz.model.limits.minutes import MinuteLimits
+from spritz.model.limits.bounds import MinuteLimits, qos_bounds
+from spritz.model.limits.flags import RELATIVE
 from spritz.model.limits.records import Association, Policy, PolicyChange, Qos
 from spritz.notation.tres import parse
 
@@ -162,7 +162,7 @@ class Catalogue:
                 return False
             if self._begins(qos):
                 return False
-            if "Relative" in qos.flags:
+            if RELATIVE in qos.flags:
                 return False
         return not change.gone_qos and self.version == change.base
 

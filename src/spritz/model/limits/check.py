@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.flags import DENY_ON_LIMIT
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.reasons import Reason
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import Use
-    from spritz.model.limits.rules import JobLimits
 
 _NO_LIMIT = 1 << 62
 
@@ -51,7 +52,7 @@ def exceeded(
 
 def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
     """The limit that would keep it from starting even if it were the only job; only QOS with DenyOnLimit count."""
-    strict = tuple(qos_record for qos_record in job_limits.qos if "DenyOnLimit" in qos_record.flags)
+    strict = tuple(qos_record for qos_record in job_limits.qos if DENY_ON_LIMIT in qos_record.flags)
     if not strict:
         return None
     requested = dict(tres)

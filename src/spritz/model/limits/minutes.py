@@ -15,9 +15,9 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from spritz.model.ids import INFINITE
+from spritz.model.limits.bounds import MinuteLimits
+from spritz.model.limits.flags import DENY_ON_LIMIT
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import AssocBounds, QosBounds, Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.rules import JobLimits
 
 NEVER = float("inf")
 #: Usage decays below a limit the moment after the running jobs were ended for it: all waiting jobs would then start for
@@ -54,8 +54,18 @@ class Committed:
         """A fork for trials. Its origin must not change in the meantime."""
         return Committed(self)
 
-    def add(self, keys: Iterable[LedgerKey], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
-        """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it."""
+    def add(
+        self,
+        keys: Iterable[LedgerKey],
+        tres: Tres,
+        ends_at: float,
+        factor: float,
+        sign: int = 1,
+        left: float | None = None,
+    ) -> None:
+        """Add a job that holds these TRES until `ends_at`, or (`sign` -1) remove it. `left`: the seconds that a
+        suspended job keeps for later.
+        """
         for key in keys:
             key_sums = self.sums.get(key)
             if key_sums is None:
@@ -64,8 +74,8 @@ class Committed:
             for name, count in tres:
                 rate = sign * round(count * factor * MICRO)
                 sums = key_sums.setdefault(name, [0, 0])
-                sums[0] += rate
-                sums[1] += rate * int(ends_at)
+                sums[0] += rate if left is None else 0
+                sums[1] += rate * int(ends_at if left is None else left)
                 if not (sums[0] or sums[1]):
                     del key_sums[name]
             if not key_sums and self._origin is None:
@@ -171,7 +181,7 @@ def spent(
     """The limit on minutes for which a QOS with DenyOnLimit refuses a submission: it is used up, or the job alone would
     need more than it allows.
     """
-    if not job_limits.timed or not any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
+    if not job_limits.timed or not any(DENY_ON_LIMIT in qos_record.flags for qos_record in job_limits.qos):
         return None
     return first_of(
         (
@@ -180,23 +190,6 @@ def spent(
         ),
         submitted=True,
     )
-
-
-class MinuteLimits(Struct, frozen=True, kw_only=True):
-    """One key with its limits in minutes, without those that a QOS of higher precedence replaces."""
-
-    key: tuple[str | int, ...]
-    #: whether the key is that of a QOS
-    qos: bool
-    used: tuple[tuple[str, int], ...] = ()
-    running: tuple[tuple[str, int], ...] = ()
-    wall: int | None = None
-    #: as in `reasons.Excess`
-    level: int = 0
-
-    @property
-    def bounded(self) -> bool:
-        return bool(self.used or self.running or self.wall is not None)
 
 
 def minute_limits_of(

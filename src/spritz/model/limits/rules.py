@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.limits import flags
 from spritz.model.limits.bounds import (
     AssocBounds,
+    MinuteLimits,
     QosBounds,
     Tres,
     assoc_bounds,
@@ -25,8 +25,9 @@ from spritz.model.limits.bounds import (
 )
 from spritz.model.limits.catalogue import Catalogue, Touched
 from spritz.model.limits.guarantees import Guarantee
+from spritz.model.limits.job_limits import JobLimits
 from spritz.model.limits.ledger import LedgerKey
-from spritz.model.limits.minutes import MinuteLimits, minute_limits_of
+from spritz.model.limits.minutes import minute_limits_of
 from spritz.model.limits.records import Association, FederationMember, Policy
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
@@ -38,34 +39,6 @@ if TYPE_CHECKING:
     from spritz.model.node.partition import Partition
     from spritz.model.node.record import Node
     from spritz.model.priority import PriorityPolicy
-
-
-class JobLimits(Struct, frozen=True, kw_only=True):
-    """All limits and counts of one job: `chain` from its own association up to root, `qos` in order of precedence.
-    `keys`: where its use counts.
-    """
-
-    chain: tuple[AssocBounds, ...]
-    qos: tuple[QosBounds, ...]
-    user: str
-    account: str
-    keys: tuple[LedgerKey, ...]
-    #: whether there is any limit
-    bounded: bool
-    #: guarantees of its account and the accounts above, nearest first
-    guarantees: tuple[Guarantee, ...] = ()
-    #: limits on minutes, in order of precedence; whether there are any, including those on a job alone
-    minute_limits: tuple[MinuteLimits, ...] = ()
-    timed: bool = False
-    #: UsageFactor of the job's QOS, and whether UsageFactorSafe applies it in advance
-    usage_factor: float = 1.0
-    factor_safe: bool = False
-    #: least fair-share factor with which a job starts (None: any), and least priority with which it gets a planned
-    #: start
-    threshold: float | None = None
-    min_priority: int = 0
-    #: how many pending jobs may accrue age priority, by key
-    accrual: tuple[tuple[LedgerKey, int], ...] = ()
 
 
 class Rules:
@@ -146,7 +119,7 @@ class Rules:
 
     def decay(self, priority: PriorityPolicy) -> Decay:
         """How usage decays under this priority policy; that of a QOS with NoDecay does not."""
-        lasting = frozenset(qos_record.name for qos_record in self.qos.values() if "NoDecay" in qos_record.flags)
+        lasting = frozenset(qos_record.name for qos_record in self.qos.values() if flags.NO_DECAY in qos_record.flags)
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 
     def usage_factor(self, qos: str) -> float:
@@ -262,7 +235,7 @@ class Rules:
             chain.append(self._of(above))
             above = self._accounts.get(above.parent) if above.parent else None
         first, second = self.qos.get(self.partition_qos.get(partition, "")), self.qos.get(qos)
-        if second is not None and "OverPartQOS" in second.flags:
+        if second is not None and flags.OVER_PART_QOS in second.flags:
             first, second = second, first
         kinds = tuple(dict.fromkeys(bound.name for bound in (first, second) if bound is not None))
         homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
@@ -300,7 +273,7 @@ class Rules:
             threshold=threshold,
             min_priority=next((value for value in least if value is not None), 0),
             usage_factor=job_qos.record.usage_factor if job_qos is not None else 1.0,
-            factor_safe=job_qos is not None and "UsageFactorSafe" in job_qos.flags,
+            factor_safe=job_qos is not None and flags.USAGE_FACTOR_SAFE in job_qos.flags,
             accrual=tuple(_accrual(job_qos, chain, user, account)) if self.accrues else (),
         )
 
@@ -313,7 +286,7 @@ class Rules:
 
     def _absolute(self, bounds: QosBounds, home: str) -> QosBounds:
         """Flag Relative: limits on TRES are percentages of what the cluster, or the partition whose QOS it is, has."""
-        if "Relative" not in bounds.flags:
+        if flags.RELATIVE not in bounds.flags:
             return bounds
         whole = self.totals.get(home) or self.totals.get("", {})
 
@@ -424,7 +397,7 @@ def _accrual(
 
 
 def _threshold(qos: QosBounds | None) -> float | None:
-    if qos is None or "EnforceUsageThreshold" not in qos.flags:
+    if qos is None or flags.ENFORCE_USAGE_THRESHOLD not in qos.flags:
         return None
     return qos.record.usage_threshold
 
@@ -433,7 +406,7 @@ def _totals(
     policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, int]]:
     """Empty unless a QOS has the flag Relative."""
-    if not any("Relative" in names_of(qos_record.flags) for qos_record in policy.qos):
+    if not any(flags.RELATIVE in names_of(qos_record.flags) for qos_record in policy.qos):
         return {}
     homes = {
         "": tuple(nodes),

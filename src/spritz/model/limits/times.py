@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.flags import DENY_ON_LIMIT
 from spritz.model.limits.minutes import job_bounds
 from spritz.model.limits.reasons import Excess
 from spritz.model.reasons import Reason
@@ -14,7 +15,7 @@ from spritz.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.limits.rules import JobLimits
+    from spritz.model.limits.job_limits import JobLimits
 
 
 def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | Excess | None:
@@ -31,7 +32,7 @@ def longest_minutes(job_limits: JobLimits, wanted: Mapping[str, int]) -> int | E
         least, reason = next(_of_associations(job_limits), (None, Reason.NONE))
         if least == 0:
             return Excess(reason)
-    if any("DenyOnLimit" in qos_record.flags for qos_record in job_limits.qos):
+    if any(DENY_ON_LIMIT in qos_record.flags for qos_record in job_limits.qos):
         lasting = [limit // wanted[name] for name, limit in job_bounds(job_limits) if wanted.get(name)]
         least = min([*lasting, *([] if least is None else [least])], default=None)
     return least

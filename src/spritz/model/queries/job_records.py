@@ -8,8 +8,8 @@ from spritz.model.job.record import Job
 
 
 class Jobs(Struct, frozen=True, kw_only=True):
-    """Whole records. `exempt_seconds`: how long a started job is exempt from preemption (None: jobs are never
-    preempted); `exempt_by_qos`: the same for jobs of these (partition, QOS), whose QOS say otherwise.
+    """Whole records. `exempt_seconds`: how long a started job is exempt from preemption, apart from suspensions (None:
+    it is never preempted); `exempt_by_qos`: the same for jobs of these (partition, QOS), for which it is another time.
     """
 
     now: float
@@ -19,7 +19,7 @@ class Jobs(Struct, frozen=True, kw_only=True):
     exempt_by_qos: tuple[tuple[str, str, int], ...] = ()
 
     def exempt_of(self, job: Job) -> int | None:
-        """How long this job is exempt from preemption after its start."""
+        """How long this job is exempt from preemption after its start; None: for ever."""
         partition_and_qos = (job.partition, job.spec.qos)
         return next(
             (seconds for *where, seconds in self.exempt_by_qos if tuple(where) == partition_and_qos),

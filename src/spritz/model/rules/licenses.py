@@ -14,16 +14,14 @@ from spritz.notation.licenses import parse as license_choices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spritz.model.cluster import ClusterSettings
-    from spritz.model.limits.rules import Rules
     from spritz.notation.licenses import Needs
 
 NOTHING: Mapping[str, int] = {}
 
 
-def stock(settings: ClusterSettings, rules: Rules) -> dict[str, int]:
+def stock(local: Iterable[tuple[str, int]], remote: Iterable[tuple[str, int]]) -> dict[str, int]:
     """All licenses of the cluster: those of slurm.conf, and those that accounting gives it."""
-    return {**dict(settings.licenses), **dict(rules.licenses)}
+    return {**dict(local), **dict(remote)}
 
 
 class LicensePool:

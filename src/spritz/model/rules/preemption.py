@@ -96,9 +96,14 @@ def spared(policy: PreemptionPolicy, priority: int) -> bool:
     return policy.min_exempt_priority is not None and priority >= policy.min_exempt_priority
 
 
-def exempt_until(mode: PreemptMode, seconds: int, *, started_at: float, suspended: float) -> float:
-    """When a running job's exempt time of `seconds` is over."""
-    return 0.0 if mode is PreemptMode.SUSPEND or not seconds else started_at + suspended + seconds
+def exempt_by_mode(mode: PreemptMode, seconds: int) -> int:
+    """The exempt time of a job that is preempted in this way: SUSPEND does not honour PreemptExemptTime."""
+    return 0 if mode is PreemptMode.SUSPEND else seconds
+
+
+def exempt_until(seconds: int, *, started_at: float, suspended: float) -> float:
+    """When a job's exempt time of `seconds` is over (0.0: it has none). Time while it was suspended does not count."""
+    return started_at + suspended + seconds if seconds else 0.0
 
 
 def reclaim_mode(policy: PreemptionPolicy, preemptor: PreemptionSide, victim: PreemptionSide) -> PreemptMode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.flags import FLAGS
 from spritz.notation.tres import parse
 from spritz.presentation.json.values import number
 
@@ -15,21 +16,6 @@ if TYPE_CHECKING:
     from spritz.presentation.association_fields import Row
 
     Json = dict[str, Any]
-
-#: flags of QOS in sacctmgr's words -> in the specification's words
-QOS_FLAGS = {
-    "DenyOnLimit": "DENY_LIMIT",
-    "EnforceUsageThreshold": "ENFORCE_USAGE_THRESHOLD",
-    "NoDecay": "NO_DECAY",
-    "NoReserve": "NO_RESERVE",
-    "OverPartQOS": "OVERRIDE_PARTITION_QOS",
-    "PartitionMaxNodes": "PARTITION_MAXIMUM_NODE",
-    "PartitionMinNodes": "PARTITION_MINIMUM_NODE",
-    "PartitionTimeLimit": "PARTITION_TIME_LIMIT",
-    "Relative": "RELATIVE",
-    "RequiresReservation": "REQUIRED_RESERVATION",
-    "UsageFactorSafe": "USAGE_FACTOR_SAFE",
-}
 
 
 class View:
@@ -183,7 +169,7 @@ class View:
         }
         return {
             "description": qos.description,
-            "flags": self._flags(qos, [QOS_FLAGS[name] for name in _words(qos.flags)]),
+            "flags": self._flags(qos, [FLAGS[name].json for name in _words(qos.flags)]),
             "id": qos.id,
             "limits": {
                 "grace_time": qos.grace_seconds,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
-from spritz.model.ids import INFINITE
+from spritz.model.job.duties import FIELDS
 from spritz.model.job.record import Hold, Job, JobSpec, suspension
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
@@ -61,9 +61,9 @@ class JobsJson:
             for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
                 now = piece.now
                 if version_of(self._version_word) == DEFAULT:
-                    texts += [writer.record(job, piece.exempt_of(job)) for job in piece.jobs]
+                    texts += [writer.record(job, now, piece.exempt_of(job)) for job in piece.jobs]
                 else:
-                    records += [job_json(job, cluster, piece.exempt_of(job)) for job in piece.jobs]
+                    records += [job_json(job, now, cluster, piece.exempt_of(job)) for job in piece.jobs]
         if version_of(self._version_word) == DEFAULT:
             _show(self._output, self._version_word, now, texts)
         else:
@@ -75,10 +75,10 @@ def show_records(
 ) -> None:
     if version_of(version_word) == DEFAULT:
         writer = _Writer()
-        _show(output, version_word, now, [writer.record(job, exempt_of(job)) for job in jobs])
+        _show(output, version_word, now, [writer.record(job, now, exempt_of(job)) for job in jobs])
         return
     cluster = cluster_name()
-    _show_in_version(output, version_word, now, [job_json(job, cluster, exempt_of(job)) for job in jobs])
+    _show_in_version(output, version_word, now, [job_json(job, now, cluster, exempt_of(job)) for job in jobs])
 
 
 def _show_in_version(output: Output, version_word: str, now: float, records: list[Json]) -> None:
@@ -97,13 +97,13 @@ def state_list(job: Job) -> tuple[str, ...]:
     return (job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag)))
 
 
-def job_json(job: Job, cluster: str = "", exempt_seconds: int | None = None) -> Json:
+def job_json(job: Job, now: float, cluster: str = "", exempt_seconds: int | None = None) -> Json:
     """One record; the order of keys is arbitrary. `exempt_seconds`: `model.queries.job_records.Jobs.exempt_of`."""
     return {
         "cluster": cluster,
         **_identity(job),
         **_state(job),
-        **_times(job, exempt_seconds),
+        **_times(job, now, exempt_seconds),
         **_size(job),
         **_request(job),
         **_files(job),
@@ -118,9 +118,9 @@ def kind_of(job: Job) -> object:
     return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_start_at > 0 and job.expected_nodes)
 
 
-def own_json(job: Job, cluster: str = "", exempt_seconds: int | None = None) -> Json:
+def own_json(job: Job, now: float, cluster: str = "", exempt_seconds: int | None = None) -> Json:
     """The part of a record under `OWN_KEYS`."""
-    return {"cluster": cluster, **_identity(job), **_state(job), **_times(job, exempt_seconds), **_files(job)}
+    return {"cluster": cluster, **_identity(job), **_state(job), **_times(job, now, exempt_seconds), **_files(job)}
 
 
 class _Writer:
@@ -131,11 +131,11 @@ class _Writer:
         self._own, self._kind = Printer(OWN_KEYS), Printer(_KIND_KEYS)
         self._kinds: dict[object, list[str]] = {}
 
-    def record(self, job: Job, exempt_seconds: int | None = None) -> str:
+    def record(self, job: Job, now: float, exempt_seconds: int | None = None) -> str:
         """The text of one record."""
         cluster = self._cluster
         if job.allocation is not None:
-            whole = job_json(job, cluster, exempt_seconds)
+            whole = job_json(job, now, cluster, exempt_seconds)
             lines = self._own.lines(_own_values(whole)) + self._kind.lines(_kind_values(whole))
         else:
             kind = kind_of(job)
@@ -143,8 +143,8 @@ class _Writer:
             if lines_of_kind is None:
                 if len(self._kinds) >= _KINDS_MAX:
                     self._kinds.clear()
-                lines_of_kind = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
-            lines = self._own.lines(_own_values(own_json(job, cluster, exempt_seconds))) + lines_of_kind
+                lines_of_kind = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, now, cluster)))
+            lines = self._own.lines(_own_values(own_json(job, now, cluster, exempt_seconds))) + lines_of_kind
         return record_of([lines[place] for place in _PLACES])
 
 
@@ -169,6 +169,7 @@ def _identity(job: Job) -> Json:
         "comment": spec.comment,
         "cron": spec.cron.schedule if spec.cron is not None else "",
         "extra": spec.extra,
+        "licenses_allocated": job_text.licenses_held(job.state.value, spec.licenses, job.licenses),
         "group_id": spec.gid,
         "group_name": spec.group,
         "job_id": job.id,
@@ -265,17 +266,17 @@ def _dependency(job: Job) -> str:
     return ("?" if job.spec.dependency_mode == "any" else ",").join(words)
 
 
-def _times(job: Job, exempt_seconds: int | None) -> Json:
+def _times(job: Job, now: float, exempt_seconds: int | None) -> Json:
     spec = job.spec
-    pending = job.state == "PENDING"
     limit = job.time_limit_minutes if job.time_limit_minutes is not None else spec.time_limit_minutes
-    start = (job.expected_start_at or spec.begin_at) if pending else job.started_at
-    planned = start + limit * 60.0 if pending and start and limit is not None and limit < INFINITE else 0.0
+    start = job_text.shown_start(
+        now, job.state.value, job.started_at, job.ended_at, job.expected_start_at, spec.begin_at, job.eligible_at
+    )
     return {
         "accrue_time": moment(job.grows_older_since),
         "deadline": moment(spec.deadline_at),
-        "eligible_time": moment(job.eligible_at),
-        "end_time": moment(job.ended_at or (planned if pending else job.ends_at)),
+        "eligible_time": moment(job_text.shown_eligible(job.eligible_at, spec.begin_at)),
+        "end_time": moment(job_text.shown_end(job.state.value, start, job.ends_at, job.ended_at, limit)),
         "last_sched_evaluation": moment(job.last_evaluated_at),
         "pre_sus_time": moment(suspension(job)[1]),
         "preempt_time": moment(job.preempted_at),
@@ -375,7 +376,6 @@ def _request(job: Job) -> Json:
         "excluded_nodes": compress(spec.exclude),
         "features": spec.features,
         "licenses": spec.licenses,
-        "licenses_allocated": spec.licenses if job.state.active else "",
         "mail_type": tuple(_MAIL.get(name, name) for name in spec.mail_types),
         "mail_user": spec.mail_user,
         "memory_per_cpu": number(spec.memory_mib_per_cpu),
@@ -470,18 +470,12 @@ _ABSENT: Json = {
 _ANY = Job(id=0, spec=JobSpec())
 #: keys of a record, the same for all: those that a kind of request shares, and the others
 _KIND_KEYS = tuple(sorted({**_size(_ANY), **_request(_ANY), **_ABSENT}))
-OWN_KEYS = tuple(sorted(job_json(_ANY).keys() - set(_KIND_KEYS)))
+OWN_KEYS = tuple(sorted(job_json(_ANY, 0.0).keys() - set(_KIND_KEYS)))
 _kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*OWN_KEYS)
 #: positions of `OWN_KEYS` and then `_KIND_KEYS` in alphabetical order
 _PLACES = tuple(sorted(range(len(OWN_KEYS + _KIND_KEYS)), key=(OWN_KEYS + _KIND_KEYS).__getitem__))
 
 #: Request fields that differ from job to job. `_size` and `_request` use none of them (a test checks that).
-DIFFERENT = frozenset(
-    (
-        "admin_comment", "arguments", "array", "begin_at", "command", "comment", "cron", "deadline_at", "dependencies",
-        "environment_key", "extra", "groups", "limits", "name", "nice", "priority", "script_key", "stderr", "stdin",
-        "stdout", "submit_line", "submit_session", "system_comment", "work_dir",
-    )
-)  # fmt: skip
+DIFFERENT = frozenset(name for name, duty in FIELDS.items() if duty.own)
 _kind_of = itemgetter(*(place for place, name in enumerate(JobSpec.__struct_fields__) if name not in DIFFERENT))
 _KINDS_MAX = 1000

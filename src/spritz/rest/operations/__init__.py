@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from spritz.rest.answers import Answer, Fault
+from spritz.rest.answers import Answer
 
 if TYPE_CHECKING:
     from spritz.presentation.json.documents import Json, Operation
@@ -83,16 +83,6 @@ def operation(*keys: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
-
-
-class Refused(Exception):
-    """The operation ends with an error. `body`: the part of the answer to send nevertheless."""
-
-    def __init__(self, code: str, description: str = "", source: str = "", *, body: Json | None = None) -> None:
-        super().__init__(description or code)
-        self.code = code
-        self.fault = Fault(code=code, description=description, source=source)
-        self.body = body or {}
 
 
 def load() -> dict[str, Handler]:

@@ -14,8 +14,8 @@ from spritz.notation.hostlist import expand
 from spritz.notation.times import parse_time
 from spritz.presentation.json.accounting_jobs import job_json
 from spritz.presentation.json.shape import MISSING
-from spritz.rest.answers import Answer, encoded
-from spritz.rest.operations import Ask, Listing, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused, encoded
+from spritz.rest.operations import Ask, Listing, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.users import gid_of, uid_of
 

@@ -6,22 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from spritz.model.limits import edits
-from spritz.model.limits.records import (
-    Account,
-    Association,
-    Book,
-    BookEdited,
-    EditBook,
-    GetBook,
-    Policy,
-    Record,
-    WcKey,
-)
+from spritz.model.limits.records import Account, Association, Book, BookEdited, EditBook, GetBook, Policy, Record, WcKey
 from spritz.model.limits.rules import Rules, own_bounds
 from spritz.presentation.json.associations import View
 from spritz.presentation.tres_numbers import tres_of
-from spritz.rest.answers import Answer
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations import book_edits as requests
 from spritz.rest.operations.book_edits import Edit
 from spritz.rest.operations.job_fields import bad

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
 from spritz.model.limits import edits
+from spritz.model.limits.flags import FLAGS
 from spritz.model.limits.records import (
     Account,
     Association,
@@ -26,8 +27,7 @@ from spritz.model.limits.records import (
     User,
     WcKey,
 )
-from spritz.presentation.json.associations import QOS_FLAGS
-from spritz.rest.operations import Refused
+from spritz.rest.answers import Refused
 from spritz.rest.operations.job_fields import bad
 
 Given = dict[str, Any]
@@ -104,7 +104,7 @@ _CONDITION_TRES = {
     "maxtresperjob": "max_tres",
     "maxtrespernode": "max_tres_per_node",
 }
-_QOS_WORDS = {word: name for name, word in QOS_FLAGS.items()}
+_QOS_WORDS = {flag.json: name for name, flag in FLAGS.items()}
 
 
 def label(association: Association) -> str:

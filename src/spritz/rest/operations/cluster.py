@@ -18,14 +18,14 @@ from spritz.model.accounting.accounting_admin import (
 from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import ControllerPongs, Ping, PingControllers, Pong, Reconfigure
 from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
-from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows
 from spritz.presentation.json.diagnostics import statistics
 from spritz.presentation.json.shares import shares_json
 from spritz.presentation.json.values import moment
+from spritz.presentation.licenses import HOLDERS, LicenseCounts
 from spritz.presentation.request_kinds import KINDS
 from spritz.rest.answers import Answer
 from spritz.rest.configuration import slurm_configuration, slurmdbd_configuration
@@ -145,24 +145,12 @@ async def reconfigure(ask: Ask) -> Result:
 @operation("GET /slurm/licenses")
 async def licenses(ask: Ask) -> Result:
     answer = await ask.controller.call(ShowConfig(), ConfigText)
-    remote = dict(answer.remote_licenses)
-    totals = {**dict(answer.settings.licenses), **remote}
-    used = dict.fromkeys(totals, 0)
-    asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("licenses",), all=True)
-    async for piece in ask.controller.stream(asked, JobRows):
-        for (held,) in piece.rows:
-            for name, count in held or ():  # type: ignore[attr-defined]  # as `Job.licenses`
-                if name in used:
-                    used[name] += count
+    counts = LicenseCounts(answer)
+    async for piece in ask.controller.stream(HOLDERS, JobRows):
+        counts.count(piece.rows)
     records = [
-        {
-            "LicenseName": name,
-            "Total": total,
-            "Used": used[name],
-            "Free": max(0, total - used[name]),
-            "Remote": name in remote,
-        }
-        for name, total in sorted(totals.items())
+        {"LicenseName": name, "Total": total, "Used": used, "Free": free, "Remote": remote}
+        for name, total, used, free, remote in counts.lines()
     ]
     return Answer(body={"licenses": records, "last_update": moment(answer.now)})
 

@@ -22,8 +22,8 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation import signals
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
-from spritz.rest.answers import Answer, Fault
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Fault, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations.job_fields import bad, fields_of
 from spritz.rest.operations.jobs import target_of, targets_of
 from spritz.rest.users import uid_of

@@ -15,7 +15,7 @@ from spritz.notation import dependency, distribution, gres, mail_types, memory, 
 from spritz.notation.cpubind import parse_cpu_bind, parse_gpu_bind
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
-from spritz.rest.operations import Refused
+from spritz.rest.answers import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

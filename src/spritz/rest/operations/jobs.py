@@ -14,8 +14,8 @@ from spritz.notation import jobid
 from spritz.notation.ranges import format_ids
 from spritz.presentation.json.jobs import state_list
 from spritz.presentation.json.values import moment
-from spritz.rest.answers import Answer, matches
-from spritz.rest.operations import Ask, Listing, Refused, Result, Unchanged, operation
+from spritz.rest.answers import Answer, Refused, matches
+from spritz.rest.operations import Ask, Listing, Result, Unchanged, operation
 from spritz.rest.records import JobWriter
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ async def get_jobs(ask: Ask) -> Result:
 
 async def _encoded(first: Jobs, pieces: AsyncGenerator[Jobs, None], writer: JobWriter) -> AsyncIterator[list[bytes]]:
     try:
-        yield [writer.record(job, first.exempt_of(job)) for job in first.jobs]
+        yield [writer.record(job, first.now, first.exempt_of(job)) for job in first.jobs]
         async for piece in pieces:
-            yield [writer.record(job, piece.exempt_of(job)) for job in piece.jobs]
+            yield [writer.record(job, piece.now, piece.exempt_of(job)) for job in piece.jobs]
     finally:
         await pieces.aclose()
 
@@ -108,7 +108,7 @@ async def get_job(ask: Ask) -> Result:
     now, records = 0.0, list[Any]()
     async for piece in ask.controller.stream(ListJobs(filter=JobFilter(targets=(target,)), all=True), Jobs):
         now = piece.now
-        records += [writer.shaped(job, piece.exempt_of(job)) for job in piece.jobs]
+        records += [writer.shaped(job, piece.now, piece.exempt_of(job)) for job in piece.jobs]
     if not records:
         raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id']}", "slurm_load_job")
     return Answer(body={"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
@@ -120,7 +120,7 @@ async def get_states(ask: Ask) -> Result:
     job_filter = JobFilter(targets=targets_of([ask.query["job_id"]])) if ask.query.get("job_id") else JobFilter()
     now, jobs = await jobs_of(ask, job_filter)
     writer = JobWriter(ask.daemons.cluster, ask.record("jobs"))
-    records = [{**writer.loose(job), "state": state_list(job)} for job in jobs]
+    records = [{**writer.loose(job, now), "state": state_list(job)} for job in jobs]
     return Answer(body={"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
 
 

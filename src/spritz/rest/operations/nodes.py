@@ -12,8 +12,8 @@ from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
 from spritz.presentation.json.nodes import node_json
 from spritz.presentation.json.values import moment
-from spritz.rest.answers import Answer
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.users import uid_of
 

@@ -13,8 +13,8 @@ from spritz.model.node.partition import Partition
 from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.presentation.json.partitions import FLAGS, newest_partition_json
 from spritz.presentation.json.values import moment
-from spritz.rest.answers import Answer
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of, views_of
 

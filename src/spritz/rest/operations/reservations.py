@@ -17,8 +17,8 @@ from spritz.model.node.reservation import FLAGS
 from spritz.model.queries.reservations import ListReservations, Reservations
 from spritz.presentation.json.reservations import reservation_json
 from spritz.presentation.json.values import moment
-from spritz.rest.answers import Answer
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of
 from spritz.runtime.zone import calendar

@@ -7,8 +7,8 @@ from typing import Any
 
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.job.record import JobSpec
-from spritz.rest.answers import Answer
-from spritz.rest.operations import Ask, Refused, Result, operation
+from spritz.rest.answers import Answer, Refused
+from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations.job_fields import bad, fields_of
 from spritz.rest.users import gid_of, uid_of
 

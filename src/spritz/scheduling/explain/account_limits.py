@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.explain.context import PlanView
-    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
 
@@ -258,10 +257,3 @@ def _holders(view: PlanView, record: JobRecord, request: Request) -> list[int] |
             count_charge(ledger, charge, -1)
             needed.append(number)
     return needed
-
-
-def charges_of(view: PlanView) -> dict[int, Charge]:
-    """The amounts that each running job counts, and the keys that they count towards."""
-    records = view.snapshot.records
-    charges = ((number, records[number].charge) for _ends_at, number in view.snapshot.ends)
-    return {number: charge for number, charge in charges if charge is not None}

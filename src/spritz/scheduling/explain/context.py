@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.reasons import Reason
-from spritz.scheduling.explain.account_limits import charges_of
 from spritz.scheduling.explain.wording import label, record_label
 from spritz.scheduling.view.charges import charge_of, count_charge
 from spritz.scheduling.view.holders import holders_of
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from spritz.model.node.record import Node
     from spritz.model.plan import PendingNote, PlannedPreemption, PlannedStart
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.cycle import Result
+    from spritz.scheduling.plan.decisions import Result
     from spritz.scheduling.view.nodes import Holder
-    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.records import Charge, JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 
@@ -186,3 +185,10 @@ class PlanView:
             ):
                 return future_start
         return None
+
+
+def charges_of(view: PlanView) -> dict[int, Charge]:
+    """What each running job counts, and where."""
+    records = view.snapshot.records
+    charges = ((number, records[number].charge) for _ends_at, number in view.snapshot.ends)
+    return {number: charge for number, charge in charges if charge is not None}

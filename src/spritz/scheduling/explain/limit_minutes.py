@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.job.record import Job
-    from spritz.model.limits.minutes import MinuteLimits
-    from spritz.model.limits.rules import JobLimits
+    from spritz.model.limits.bounds import MinuteLimits
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request

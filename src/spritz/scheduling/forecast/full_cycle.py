@@ -16,7 +16,7 @@ from spritz.scheduling.plan.cycle import decide
 
 if TYPE_CHECKING:
     from spritz.scheduling.forecast.starts import Starts
-    from spritz.scheduling.plan.cycle import Cycle, Result
+    from spritz.scheduling.plan.decisions import Cycle, Result
     from spritz.scheduling.view.snapshot import Snapshot
 
 

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spritz.scheduling.forecast.held_groups import HeldGroup
-    from spritz.scheduling.view.charges import Charge
-    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.records import Charge, JobRecord
 
 
 class JobEnd(Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.rules import JobLimits
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.scheduling.forecast.lanes import Group
     from spritz.scheduling.view.records import JobRecord, SortKey
     from spritz.scheduling.view.request import Request

@@ -28,12 +28,13 @@ from spritz.scheduling.forecast.held_events import Arrival, Call, JobEnd, Rechec
 from spritz.scheduling.forecast.held_groups import HeldEntry, HeldGroup
 from spritz.scheduling.forecast.limit_minutes import future_minutes
 from spritz.scheduling.forecast.starts import ExpectedStarts
-from spritz.scheduling.plan.cycle import Begun
+from spritz.scheduling.plan.decisions import Begun
 from spritz.scheduling.plan.feasible import UNSEEN
 from spritz.scheduling.plan.verdicts import partition_verdict
-from spritz.scheduling.view.charges import Charge, count_charge, wanted_by
+from spritz.scheduling.view.charges import count_charge, wanted_by
 from spritz.scheduling.view.events.waiting_jobs import requests_of
 from spritz.scheduling.view.profile import NEVER
+from spritz.scheduling.view.records import Charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +98,7 @@ class HeldJobs:
         self._lines: dict[tuple[Request, int], HeldGroup | None] = {}
         self._touched: dict[object, list[HeldGroup]] = {}
         self._entries: dict[tuple[int, int], HeldEntry] = {}
-        self._asked: dict[tuple[JobSpec, bool, bool, int], list[tuple[int, Request]]] = {}
+        self._asked: dict[tuple[JobSpec, tuple[bool, bool, bool, bool, int]], list[tuple[int, Request]]] = {}
         self._found = ExpectedStarts()
         self._conditions: Conditions | None = None
         self._starting = limits.starting
@@ -254,7 +255,8 @@ class HeldJobs:
                     record.licenses,
                     record.array_job_id,
                     ends_at,
-                    0.0 if record.suspended else factor_of(record.spec.qos),
+                    # Suspended jobs use nothing now, and the minutes that they have left stay theirs.
+                    0.0 if record.suspended or record.stopped else factor_of(record.spec.qos),
                 ),
             )
             for ends_at, number in self._snapshot.ends
@@ -307,7 +309,14 @@ class HeldJobs:
 
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
         """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
-        key = replace(record.spec, **UNSEEN), record.any_switches, record.may_boot, record.het_job_id and record.id
+        flags = (
+            record.any_switches,
+            record.may_boot,
+            record.expediting,
+            record.claiming,
+            record.het_job_id and record.id,
+        )
+        key = replace(record.spec, **UNSEEN), flags
         requests = self._asked.get(key)
         if requests is None:
             requests = self._asked[key] = [

@@ -18,10 +18,9 @@ from spritz.model.limits.usage import WALL, Usage, rates_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.limits.bounds import Tres
+    from spritz.model.limits.bounds import MinuteLimits, Tres
+    from spritz.model.limits.job_limits import JobLimits
     from spritz.model.limits.ledger import LedgerKey
-    from spritz.model.limits.minutes import MinuteLimits
-    from spritz.model.limits.rules import JobLimits
     from spritz.scheduling.plan.limits import Limits
 
 #: A limit counts as reached slightly early, so that an admitted job is certainly below it.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.job.duties import FIELDS
 from spritz.model.job.record import JobSpec
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
@@ -32,15 +33,7 @@ if TYPE_CHECKING:
     Why = Callable[[Snapshot, Request], str]
 
 #: JobSpec fields that have no part in where a job could run, with their default values.
-UNSEEN: dict[str, object] = {
-    name: getattr(JobSpec(), name)
-    for name in (
-        "name", "comment", "admin_comment", "system_comment", "extra", "wckey",
-        "begin_at", "end_signal", "dependencies", "dependency_mode", "array", "hold", "nice", "priority", "requeue",
-        "script_key", "environment_key", "arguments", "command", "submit_line", "submit_host", "submit_session",
-        "work_dir", "stdin", "stdout", "stderr", "export", "umask", "limits", "mail_types", "mail_user",
-    )
-}  # fmt: skip
+UNSEEN: dict[str, object] = {name: getattr(JobSpec(), name) for name, duty in FIELDS.items() if not duty.placed}
 
 _UNAVAILABLE = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation
     from spritz.model.rules.licenses import LicensePool
     from spritz.notation.licenses import Needs
-    from spritz.scheduling.plan.cycle import Cycle
+    from spritz.scheduling.plan.decisions import Cycle
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
     from spritz.scheduling.plan.limits import Limits
     from spritz.scheduling.view.profile import Profile

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
-    from spritz.scheduling.plan.cycle import Cycle
+    from spritz.scheduling.plan.decisions import Cycle
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
     from spritz.scheduling.plan.victims import Victim
     from spritz.scheduling.view.request import Request

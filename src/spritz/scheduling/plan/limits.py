@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
-    from spritz.scheduling.view.charges import Charge
-    from spritz.scheduling.view.records import JobRecord, Shape
+    from spritz.scheduling.view.records import Charge, JobRecord, Shape
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.notation.licenses import Needs
+    from spritz.scheduling.view.node_timeline import FutureHold
     from spritz.scheduling.view.parameters import Parameters
-    from spritz.scheduling.view.profile import Floats, FutureHold, Profile
+    from spritz.scheduling.view.profile import Floats, Profile
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved

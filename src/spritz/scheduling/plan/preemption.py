@@ -31,7 +31,7 @@ from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.model.rules.job_tres import allocated_pairs
-from spritz.model.rules.preemption import exempt_until, preempt_mode, reclaim_mode, spared, words_of
+from spritz.model.rules.preemption import exempt_by_mode, exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.scheduling.plan.failed_preemptions import FailedPreemptions
 from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import PreemptionRules
@@ -335,7 +335,7 @@ class Preemptor:
             for job_class in victim_classes:
                 mode = preempt_mode(self.policy, self._rules.side(job_class))
                 suspends = mode is PreemptMode.SUSPEND
-                exempt = 0 if suspends else self._rules.exempt(job_class)
+                exempt = exempt_by_mode(mode, self._rules.exempt(job_class))
                 classes.append(VictimClass(job_class, float(self._rules.tier(job_class)), float(exempt), suspends))
             occupied = self._occupied[tuple(victim_classes)] = Occupied(snapshot.occupants, classes, snapshot.now)
         return occupied
@@ -407,7 +407,7 @@ class Preemptor:
                 if record.allocation is not None
             )
         for where, records in self._running.items():
-            seconds = self._rules.exempt(where)
+            own_seconds = self._rules.exempt(where)
             for other in records:
                 if other.id in listed or spared(self.policy, self._rules.priority(other)):
                     continue
@@ -418,12 +418,8 @@ class Preemptor:
                 mode = reclaim_mode(self.policy, preemptor, borrower) if guarantee else PreemptMode.OFF
                 if guarantee is None or mode is PreemptMode.OFF:
                     continue
-                until = exempt_until(
-                    mode,
-                    max(seconds, guarantee.reclaim_seconds),
-                    started_at=other.started_at,
-                    suspended=other.suspended_seconds,
-                )
+                seconds = exempt_by_mode(mode, max(own_seconds, guarantee.reclaim_seconds))
+                until = exempt_until(seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:
                     first = min(first or until, until)
                 else:

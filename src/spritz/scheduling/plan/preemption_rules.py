@@ -14,6 +14,7 @@ from spritz.model.plan import PlannedVictim
 from spritz.model.preemption import PreemptMode
 from spritz.model.rules.preemption import (
     PreemptionSide,
+    exempt_by_mode,
     exempt_seconds,
     exempt_until,
     may_preempt,
@@ -104,13 +105,14 @@ class PreemptionRules:
         victims: list[Victim] = []
         first = 0.0
         for job_class, records in records_by_class.items():
-            mode, seconds = preempt_mode(self.policy, self.side(job_class)), self.exempt(job_class)
+            mode = preempt_mode(self.policy, self.side(job_class))
+            seconds = exempt_by_mode(mode, self.exempt(job_class))
             for other in records:
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, self.priority(other)):
                     continue
                 if not may_preempt(self.policy, preemptor, self.side(job_class, self.priority(other))):
                     continue
-                until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
+                until = exempt_until(seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:
                     first = min(first or until, until)
                 else:

@@ -5,27 +5,20 @@ Uses the checks and the ledger of `model.limits`, as the core does, so that the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spritz.model.rules.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.whole_nodes import with_whole_nodes
+from spritz.scheduling.view.records import Charge
 
 if TYPE_CHECKING:
     from spritz.model.job.record import JobSpec
-    from spritz.model.limits.ledger import Ledger, LedgerKey
+    from spritz.model.limits.ledger import Ledger
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Billed, Request
-
-
-class Charge(NamedTuple):
-    """Where a running job counts, and how much. `nodes`: its nodes, if a limit needs them."""
-
-    keys: tuple[LedgerKey, ...]
-    tres: tuple[tuple[str, int], ...]
-    nodes: tuple[str, ...] = ()
 
 
 def count_charge(ledger: Ledger, charge: Charge, sign: int = 1) -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.records import Failure, JobRecord, Shape, Verdict
     from spritz.scheduling.view.request import Request
-    from spritz.scheduling.view.snapshot import ReadTable
-    from spritz.scheduling.view.table import NodeTable
+    from spritz.scheduling.view.table import NodeTable, ReadTable
 
 #: answers cached: more different requests than a busy cluster sees in a while
 ANSWERS_MAX = 4096

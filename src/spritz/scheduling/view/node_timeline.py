@@ -18,11 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import GresAllocation, lowest_bits, mask_of, mask_text
+from spritz.scheduling.view.nodes import Holder, NodeRow
 
 if TYPE_CHECKING:
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import Holder, NodeRow
-    from spritz.scheduling.view.profile import FutureHold
 
 
 class Timeline:
@@ -246,3 +246,18 @@ def _devices(holder: Holder, *, name: str) -> int:
         if gres.name == name:
             mask |= mask_of(gres.indexes)
     return mask
+
+
+class FutureHold:
+    """Something that will take `parts` (node index, holder) from `start_at` to `end_at` (seconds since the epoch).
+
+    `flexible`: any CPUs and devices of the same kind will do; it takes those of `parts` if they are free.
+    """
+
+    __slots__ = ("end_at", "flexible", "parts", "start_at")
+
+    def __init__(self, start_at: float, end_at: float, parts: Sequence[tuple[int, Holder]]) -> None:
+        self.start_at = start_at
+        self.end_at = end_at
+        self.parts = parts
+        self.flexible = False

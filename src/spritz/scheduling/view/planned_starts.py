@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spritz.model.ids import INFINITE
 from spritz.model.plan import PlannedFutureStart
 from spritz.scheduling.view.holders import holders_of
-from spritz.scheduling.view.profile import FutureHold
+from spritz.scheduling.view.node_timeline import FutureHold
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.scheduling import kernels
-from spritz.scheduling.view.node_timeline import Least, Timeline, counts_ahead, events_ahead
+from spritz.scheduling.view.node_timeline import FutureHold, Least, Timeline, counts_ahead, events_ahead
 from spritz.scheduling.view.nodes import Holder, NodeRow
 from spritz.scheduling.view.table import Bools, Ints, NodeTable, is_exclusive
 
@@ -39,21 +39,6 @@ ASIDE_SHARE = 32
 #: than FEW are not divided.
 SHARES = (64, 8)
 FEW = 64
-
-
-class FutureHold:
-    """Something that will take `parts` (node index, holder) from `start_at` to `end_at` (seconds since the epoch).
-
-    `flexible`: any CPUs and devices of the same kind will do; it takes those of `parts` if they are free.
-    """
-
-    __slots__ = ("end_at", "flexible", "parts", "start_at")
-
-    def __init__(self, start_at: float, end_at: float, parts: Sequence[tuple[int, Holder]]) -> None:
-        self.start_at = start_at
-        self.end_at = end_at
-        self.parts = parts
-        self.flexible = False
 
 
 class Cells:

@@ -391,7 +391,7 @@ class Projection:
 
     def set_licenses(self) -> None:
         """Set the licenses: those of slurm.conf, and those that accounting gives the cluster."""
-        self.licenses.total = stock(self.settings, self.rules)
+        self.licenses.total = stock(self.settings.licenses, self.rules.licenses)
 
     def put_node(self, node: Node) -> None:
         """State, flags or weight of a node changed. For other changes use `update_node`."""

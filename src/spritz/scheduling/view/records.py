@@ -9,7 +9,7 @@ Source: slurm.conf(5) PriorityTier; squeue(1) JOB REASON CODES.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,8 +18,8 @@ from spritz.model.reasons import CORE_REASONS, Reason
 
 if TYPE_CHECKING:
     from spritz.model.job.record import Dependency, JobSpec
+    from spritz.model.limits.ledger import LedgerKey
     from spritz.model.resources import Allocation
-    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
 
@@ -363,3 +363,11 @@ def _says_the_same(record: JobRecord) -> bool:
             for _key, shape in record.entries
         )
     )
+
+
+class Charge(NamedTuple):
+    """Where a running job counts, and how much. `nodes`: its nodes, if a limit needs them."""
+
+    keys: tuple[LedgerKey, ...]
+    tres: tuple[tuple[str, int], ...]
+    nodes: tuple[str, ...] = ()

@@ -24,8 +24,9 @@ from spritz.model.rules.reservation_use import (
     overlaps,
     starts_jobs,
 )
+from spritz.scheduling.view.node_timeline import FutureHold
 from spritz.scheduling.view.nodes import Holder
-from spritz.scheduling.view.profile import NEVER, FutureHold, Profile
+from spritz.scheduling.view.profile import NEVER, Profile
 from spritz.scheduling.view.records import Verdict
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from spritz.scheduling.view.table import ReadTable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from spritz.model.rules.predict import Predictor
     from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.findings import Memory
-    from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.occupants import Occupants
     from spritz.scheduling.view.planned_starts import FutureStart, FutureStarts
     from spritz.scheduling.view.powered_nodes import PoweredNodes
@@ -34,23 +35,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved
-    from spritz.scheduling.view.table import Ints, NodeTable
-
-
-class ReadTable(Protocol):
-    """The table of nodes, for reading. `fork` it to change it."""
-
-    @property
-    def rows(self) -> Sequence[NodeRow]: ...
-    @property
-    def index_of(self) -> Mapping[str, int]: ...
-    @property
-    def weight(self) -> Ints: ...
-    def fork(self) -> NodeTable:
-        """A copy to change; it shares unchanged rows."""
-
-    def emptied(self, *, all_up: bool = False) -> NodeTable:
-        """A copy without jobs. `all_up`: with every node up."""
+    from spritz.scheduling.view.table import NodeTable
 
 
 class ReadQueue(Protocol):

@@ -9,7 +9,7 @@ Invariant: each column equals the count of every row, except between `row` and `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from spritz.scheduling.view.gpu_parts import GpuParts
 from spritz.scheduling.view.oversubscribed import Oversubscribed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.view.nodes import Holder, NodeRow
@@ -256,3 +256,19 @@ class NodeTable:
         if holder is not None and holder.ends_at != ends_at:
             self.row(index).holders[job_id] = holder.until(ends_at)
             self.stale.add(index)
+
+
+class ReadTable(Protocol):
+    """The table of nodes, for reading. `fork` it to change it."""
+
+    @property
+    def rows(self) -> Sequence[NodeRow]: ...
+    @property
+    def index_of(self) -> Mapping[str, int]: ...
+    @property
+    def weight(self) -> Ints: ...
+    def fork(self) -> NodeTable:
+        """A copy to change; it shares unchanged rows."""
+
+    def emptied(self, *, all_up: bool = False) -> NodeTable:
+        """A copy without jobs. `all_up`: with every node up."""

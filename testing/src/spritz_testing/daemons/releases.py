@@ -60,7 +60,7 @@ class Stored:
         if process is None or process.is_next_release:
             if is_next:
                 return decoder.decode(memoryview(data)[len(_NEXT_HEAD) :])
-            return decoder.decode(upcast.upcast(bytes(data), decoder.type))
+            return decoder.decode(upcast.upcast(bytes(data), decoder.type, _NEXT_FORMAT))
         if is_next:
             process.met_next_format = True
             process.world.count("later format refused")

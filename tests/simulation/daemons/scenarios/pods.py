@@ -56,7 +56,7 @@ def _look(command: Command, data: Data) -> None:
         with connect_controller() as controller:
             jobs = controller.joined(ListJobs(filter=JobFilter(), all=True), Jobs, "jobs").jobs
     except ClientError:
-        return  # `SlurmFailure`: it tries again
+        return  # `RestError`: it tries again
     rows = [
         slurm.Job(
             id=job.id, state=job.state.value, completing=list(job.completing), preempt_action=job.preempt_action or ""

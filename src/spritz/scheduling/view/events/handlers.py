@@ -12,9 +12,6 @@ from msgspec.structs import replace
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
-from spritz.model.events import step as step_events
-from spritz.model.events import trigger as trigger_events
-from spritz.model.events.crontab import CrontabChanged
 from spritz.model.job.record import Hold
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node.node_features import active_with, reporting
@@ -345,32 +342,3 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     reservation_events.ReservationBegan: _reservation_began,
     reservation_events.ReservationDeleted: _reservation_deleted,
 }
-
-#: kinds of events that do not concern scheduling
-IGNORED: frozenset[type[Event]] = frozenset(
-    {
-        CrontabChanged,
-        trigger_events.TriggerSet,
-        trigger_events.TriggersCleared,
-        trigger_events.TriggersFired,
-        trigger_events.TriggersPulled,
-        job_events.JobPrologsBegan,
-        job_events.JobNodeReady,
-        job_events.JobConfigured,
-        cluster_events.JobIdsSkipped,
-        cluster_events.NodeKept,
-        cluster_events.NodesNotResumed,
-        cluster_events.NodesPowered,
-        cluster_events.NodesRebooting,
-        cluster_events.PowerPaced,
-        cluster_events.PowerProgramBegan,
-        job_events.EndSignalSent,
-        job_events.KillRepeated,
-        cluster_events.TimeSliceEnded,
-        step_events.StepOpened,
-        step_events.StepLaunched,
-        step_events.StepCancelled,
-        step_events.StepNodeEnded,
-        step_events.StepEnded,
-    }
-)

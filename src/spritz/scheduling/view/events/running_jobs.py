@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from spritz.model.job.record import Job
     from spritz.model.resources import Allocation
-    from spritz.scheduling.view.charges import Charge
     from spritz.scheduling.view.projection import Projection
-    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.records import Charge, JobRecord
 
 
 def start(

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from spritz.model.job.duties import updatable
+
 
 class Phase(IntEnum):
     """What a job is doing; ABSENT: it was not submitted yet."""
@@ -98,7 +100,7 @@ def steps(state: State, seen: Seen, permits: Permits) -> list[State]:
 
 
 #: fields of an update that may change when the job has ended
-NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
+NOTES = updatable("always")
 
 _OTHER_PHASE = {Phase.RUNNING: Phase.SUSPENDED, Phase.SUSPENDED: Phase.RUNNING}
 

@@ -1,0 +1,79 @@
+"""List the files that a run wrote, and fetch them."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from spritz.experiments import record, submission, written
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
+from spritz.experiments.store import Store
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument(
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="only paths that match, as 'out/*.pt'"
+    )
+    parser.add_argument("--get", metavar="DIR", help="copy them into this directory")
+    parser.add_argument("--force", action="store_true", help="with --get: replace files that are there")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0; 1 if no file matches."""
+    base = home()
+    entry = Store(base).get(arguments.run, submission.user())
+    directory = Path(entry.directory)
+    known = record.read(directory)
+    if not known.code:
+        raise ExperimentError(f"{entry.name} ran in place: its files are where its command was called")
+    changed = [
+        file
+        for file in written.files(base, directory, known)
+        if fnmatch.fnmatchcase(file.path, arguments.pattern)
+        or fnmatch.fnmatchcase(os.path.basename(file.path), arguments.pattern)
+    ]
+    if arguments.get:
+        _copy(directory / "code", changed, Path(arguments.get), force=arguments.force)
+    if arguments.json:
+        terminal.out(json.dumps({"run": entry.name, "files": [asdict(file) for file in changed]}, indent=1) + "\n")
+        return 0
+    for file in changed:
+        at = datetime.fromtimestamp(file.changed_at).strftime("%m-%d %H:%M")
+        terminal.out(f"{size(file.size):>6}  {at}  {file.path}\n")
+    if not changed:
+        what = "nothing" if arguments.pattern == "*" else f"no file like {arguments.pattern}"
+        terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
+        return 1
+    if arguments.get:
+        terminal.err(
+            f"spritz: {len(changed)} files, {size(sum(file.size for file in changed))}, are in {arguments.get}\n"
+        )
+    return 0
+
+
+def _copy(code: Path, changed: list[written.Written], target: Path, *, force: bool) -> None:
+    """Copy the files with their directories; all that can be, unless one is there already. Raises ExperimentError."""
+    there = [file.path for file in changed if os.path.lexists(target / file.path)]
+    if there and not force:
+        raise ExperimentError(
+            f"{target / there[0]} is there already" + (f", and {len(there) - 1} more" if len(there) > 1 else ""),
+            hint="--force replaces them",
+        )
+    for file in changed:
+        place = target / file.path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(code / file.path, place)
+        except OSError as error:
+            raise ExperimentError(f"{place}: {error.strerror}") from error

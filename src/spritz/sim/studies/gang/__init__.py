@@ -1,4 +1,0 @@
-"""Gang jobs on nodes with GPUs: all GPUs of a job at the same time, on as few nodes as possible.
-
-`nodes` places gangs, `preemptive` replays shortest-remaining policies with a restart cost, `queued` FIFO and backfill.
-"""

@@ -1,4 +1,0 @@
-"""Pods with shares of GPUs, placed one after another on an empty cluster until a given demand has been asked for.
-
-`demand` draws the sequence, `cluster` holds what is free, `placement` chooses a node and GPUs.
-"""

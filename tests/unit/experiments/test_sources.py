@@ -1,0 +1,319 @@
+"""Imports of a run come from its snapshots, by whatever way its environment leads to the working trees."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from spritz.experiments import imports, interpreters, snapshot, sources
+from spritz.experiments.snapshot import Snapshot
+
+from .test_snapshot import git
+
+#: As setuptools writes it for a package whose directory's parent has other packages too.
+_FINDER = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import spec_from_file_location
+MAPPING = {mapping!r}
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name in MAPPING:
+            return spec_from_file_location(name, MAPPING[name] + "/__init__.py")
+        return None
+def install():
+    sys.meta_path.append(Finder)
+"""
+
+
+@dataclass
+class Site:
+    """A user's home with a project and an environment beside it."""
+
+    base: Path
+
+    @property
+    def project(self) -> Path:
+        return self.base / "project"
+
+    @property
+    def home(self) -> Path:
+        return self.base / "home"
+
+    @property
+    def store(self) -> Path:
+        return self.home / "snapshots.git"
+
+    @property
+    def python(self) -> str:
+        return str(self.base / "env" / "bin" / "python")
+
+    def site_packages(self) -> Path:
+        return next((self.base / "env" / "lib").glob("python3*/site-packages"))
+
+    def tree(self, name: str, files: dict[str, str], *, in_git: bool = True) -> Path:
+        path = self.base / name
+        for file, text in files.items():
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            (path / file).write_text(text)
+        if in_git:
+            git(path, "init", "-q", "-b", "main")
+            git(path, "add", "-A")
+            git(path, "commit", "-q", "-m", "one")
+        return path
+
+    def freeze(self, **environment: str) -> Snapshot:
+        def take(directory: Path, modules: Sequence[str]) -> Snapshot:
+            return snapshot.take(directory, self.store, modules=modules)
+
+        found = interpreters.examine(self.home, self.python, environment)
+        places = interpreters.places(found, environment, self.home)
+        return sources.freeze(self.project, self.store, places, take)
+
+    def run(self, code: Snapshot, program: str, *flags: str, name: str = "r", **environment: str) -> str:
+        """What the program prints where a job's script would start it."""
+        directory = self.home / "runs" / name
+        directory.mkdir(parents=True)
+        trees = {"code": code.tree} | {f"sources/{source.name}": source.tree for source in code.sources}
+        for place, tree in trees.items():
+            script = snapshot.checkout_lines(self.store, tree, str(directory / place))
+            subprocess.run(["bash", "-euc", script], check=True)
+        (directory / sources.FILE).write_bytes(sources.pairs(code, directory))
+        path = [str(sources.install(self.home)), *filter(None, [environment.pop("PYTHONPATH", "")])]
+        done = subprocess.run(
+            [self.python, *flags, "-c", program],
+            cwd=directory / "code",
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": os.pathsep.join(path),
+                "SPRITZ_RUN_DIR": str(directory),
+                "SPRITZ_RUN_SOURCES": str(directory / sources.FILE),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    base = Path(os.path.realpath(tmp_path))
+    venv.create(base / "env", symlinks=True)
+    made = Site(base)
+    made.home.mkdir()
+    made.tree("project", {"src/mylib/__init__.py": "VALUE = 5\n", "train.py": ""})
+    return made
+
+
+def installed_by_path(site: Site, path: Path) -> None:
+    (site.site_packages() / "own.pth").write_text(f"{path}\n")
+
+
+def installed_by_finder(site: Site, name: str, path: Path) -> None:
+    (site.site_packages() / "__editable___finder.py").write_text(_FINDER.format(mapping={name: str(path)}))
+    (site.site_packages() / "editable.pth").write_text("import __editable___finder; __editable___finder.install()\n")
+
+
+@pytest.mark.parametrize("how", ["path", "finder", "PYTHONPATH", "link"])
+def test_an_edit_after_submission_does_not_reach_the_run(site: Site, how: str) -> None:
+    package, variables = site.project / "src" / "mylib", {}
+    if how == "path":
+        installed_by_path(site, package.parent)
+    elif how == "finder":
+        installed_by_finder(site, "mylib", package)
+    elif how == "PYTHONPATH":
+        variables["PYTHONPATH"] = str(package.parent)
+    else:
+        (site.base / "link").symlink_to(site.project)
+        installed_by_path(site, site.base / "link" / "src")
+    code = site.freeze(**variables)
+    (package / "__init__.py").write_text("VALUE = 999\n")
+    assert site.run(code, "import mylib; print(mylib.VALUE)", **variables) == "5"
+    assert code.unfrozen == ()
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_another_working_tree_is_frozen_too(site: Site, in_git: bool) -> None:
+    common = site.tree("common", {"commonlib/__init__.py": "C = 1\n"}, in_git=in_git)
+    installed_by_finder(site, "commonlib", common / "commonlib")
+    code = site.freeze()
+    (common / "commonlib" / "__init__.py").write_text("C = 2\n")
+    assert site.run(code, "import commonlib; print(commonlib.C)") == "1"
+    (source,) = code.sources
+    assert source.root == str(common if in_git else common / "commonlib")
+    assert bool(source.commit) is in_git
+    assert Snapshot.of(json.loads(json.dumps(asdict(code)))) == code
+
+
+def test_sources_are_kept_as_long_as_the_snapshot_that_they_belong_to(site: Site) -> None:
+    installed_by_path(site, site.tree("common", {"commonlib.py": "C = 1\n"}))
+    code = site.freeze()
+    snapshot.remove_all_but({code.tree}, site.store, before=float("inf"))
+    assert site.run(code, "import commonlib; print(commonlib.C)") == "1"
+    (source,) = code.sources
+    snapshot.remove_all_but(set(), site.store, before=float("inf"))
+    assert snapshot.names(site.store, source.tree) == []
+
+
+def test_modules_that_git_ignores_belong_to_the_snapshot(site: Site) -> None:
+    """Compiled modules and versions that a build writes: without them a package in the snapshot cannot be imported."""
+    (site.project / ".gitignore").write_text("_version.py\n*.so\nloose.py\ngenerated/\ndata/\n")
+    package = site.project / "src" / "mylib"
+    (package / "_version.py").write_text("V = 7\n")
+    (package / "generated").mkdir()
+    (package / "generated" / "__init__.py").write_text("G = 8\n")
+    (package.parent / "loose.py").write_text("L = 9\n")
+    (site.project / "data").mkdir()
+    (site.project / "data" / "large.py").write_text("no package\n")
+    (site.project / "loose.py").write_text("not imported from here\n")
+    installed_by_path(site, package.parent)
+    code = site.freeze()
+    names = {name for name in snapshot.names(site.store, code.tree) if name.endswith(".py")}
+    assert names == {
+        "train.py",
+        *(f"src/{name}" for name in ("mylib/__init__.py", "mylib/_version.py", "mylib/generated/__init__.py")),
+        "src/loose.py",
+    }
+
+
+def test_an_environment_inside_the_project_is_not_taken_for_code(site: Site) -> None:
+    shutil.move(site.base / "env", site.project / ".venv")
+    (site.base / "env").symlink_to(site.project / ".venv")
+    site_packages = next((site.project / ".venv" / "lib").glob("python3*/site-packages"))
+    (site_packages / "installed.py").write_text("I = 3\n")
+    (site.project / ".gitignore").write_text(".venv\n")
+    code = site.freeze()
+    program = "import installed; print(installed.__file__)"
+    done = subprocess.run([site.project / ".venv/bin/python", "-c", program], capture_output=True, text=True)
+    assert site.run(code, program).endswith("site-packages/installed.py"), done.stdout
+    assert code.sources == ()
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
+def test_what_cannot_be_frozen_is_named(site: Site) -> None:
+    (site.project / ".gitignore").write_text("build/\n")
+    (site.project / "build" / "editable").mkdir(parents=True)
+    (site.project / "build" / "editable" / "strict.py").write_text("S = 1\n")
+    installed_by_path(site, site.project / "build" / "editable")
+    code = site.freeze()
+    assert code.unfrozen == (f"{site.project}/build/editable: git ignores it",)
+    assert site.run(code, "import strict; print(strict.S)") == "1"
+    assert list(interpreters.imported_from_outside(site.home / "runs" / "r")) == [
+        str(site.project / "build" / "editable" / "strict.py")
+    ]
+
+
+def test_a_source_that_is_too_large_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed_by_path(site, site.tree("big", {f"m{number}.py": "" for number in range(5)}, in_git=False))
+
+    def take(directory: Path, modules: Sequence[str]) -> Snapshot:
+        return snapshot.take(directory, site.store, modules=modules, files_max=3)
+
+    found = interpreters.examine(site.home, site.python, {})
+    code = sources.freeze(site.project, site.store, interpreters.places(found, {}, site.home), take)
+    (line,) = code.unfrozen
+    assert line.startswith(f"{site.base}/big: 5 changed and untracked files are too many")
+    assert code.sources == ()
+
+
+def test_what_a_process_imported_from_elsewhere_is_written_down_with_its_content(site: Site) -> None:
+    loose = site.tree("loose", {"loosemod.py": "X = 1\n"}, in_git=False)
+    code = site.freeze()
+    program = f"import sys; sys.path.insert(0, {str(loose)!r}); import loosemod"
+    site.run(code, program, name="one")
+    (loose / "loosemod.py").write_text("X = 2\n")
+    site.run(code, program, name="two")
+    one, two = (interpreters.imported_from_outside(site.home / "runs" / name) for name in ("one", "two"))
+    assert set(one) == set(two) == {str(loose / "loosemod.py")}
+    assert one != two
+
+
+def test_the_interpreter_that_ran_is_written_down(site: Site) -> None:
+    site.run(site.freeze(), "import json")
+    ran = interpreters.of_run(site.home, site.home / "runs" / "r")
+    assert ran["executable"] == site.python
+    assert ran["python"] == sys.version.split()[0]
+
+
+def test_a_sitecustomize_of_the_environment_is_executed(site: Site) -> None:
+    (site.site_packages() / "sitecustomize.py").write_text("import builtins; builtins.seen = 'theirs'\n")
+    program = "import builtins, sys; print(builtins.seen, sys.modules['sitecustomize'].__file__.count('site-packages'))"
+    assert site.run(site.freeze(), program) == "theirs 1"
+
+
+def test_the_order_of_imports_stays(site: Site) -> None:
+    """The snapshot takes the place of the working tree behind the standard library, whose modules it must not hide."""
+    (site.project / "src" / "json.py").write_text("raise ImportError\n")
+    installed_by_path(site, site.project / "src")
+    assert site.run(site.freeze(), "import json, mylib; print(json.dumps(mylib.VALUE))") == "5"
+
+
+def test_words_of_a_command_lead_into_the_snapshot(site: Site) -> None:
+    (site.project / "conf").mkdir()
+    (site.project / "conf" / "a.yaml").write_text("a: 1\n")
+    (site.project / ".venv" / "bin").mkdir(parents=True)
+    (site.project / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (site.project / ".gitignore").write_text(".venv\ndata\n")
+    (site.project / "data").mkdir()
+    code = snapshot.take(site.project, site.store)
+    root = str(site.project)
+    command = [".venv/bin/python", f"{root}/train.py", f"--config={root}/conf/a.yaml", f"--data={root}/data", "src/x"]
+    assert sources.words(command, code, site.store) == [
+        *(f"{root}/.venv/bin/python", "./train.py", "--config=./conf/a.yaml", f"--data={root}/data", "src/x")
+    ]
+    below = snapshot.take(site.project / "conf", site.store)
+    assert sources.words([f"{root}/train.py"], below, site.store) == ["./../train.py"]
+    assert sources.words(command, None, site.store) == command
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["python", "-I", "x.py"], True),
+        (["/e/bin/python3", "-uE", "-m", "x"], True),
+        (["python", "x.py", "-I"], False),
+        (["python", "-c", "-I"], False),
+        (["python", "-W", "ignore", "x.py"], False),
+        (["bash", "-I"], False),
+        ([], False),
+    ],
+)
+def test_flags_by_which_the_snapshot_is_left_out(command: list[str], expected: bool) -> None:
+    assert interpreters.ignores_variables(command) is expected
+
+
+def test_the_interpreter_of_a_command(site: Site, tmp_path: Path) -> None:
+    tool = tmp_path / "env" / "bin" / "tool"
+    tool.write_text(f"#!{site.python}\n")
+    tool.chmod(0o755)
+    (site.project / ".venv" / "bin").mkdir(parents=True)
+    (site.project / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    environment = {"PATH": f"{tool.parent}:/usr/bin:/bin"}
+
+    def of(*words: str) -> str | None:
+        return interpreters.of_command(words, site.project, environment)
+
+    assert of("tool", "x") == site.python
+    assert of(".venv/bin/python", "x.py") == str(site.project / ".venv/bin/python")
+    assert of("uv", "run", "x.py") == str(site.project / ".venv/bin/python")
+    assert of("bash", "-c", "x") == of() == str(tool.parent / "python")
+
+
+def test_the_program_is_one_that_old_interpreters_can_compile() -> None:
+    import ast
+
+    ast.parse(Path(imports.__file__).read_text(encoding="utf-8"), feature_version=(3, 7))

@@ -1,0 +1,61 @@
+"""No folder has more modules on one level than a reader takes in; those that have more get fewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spritz
+import spritz_testing
+
+MODULES_MAX = 25
+
+#: Folders that have more, with their numbers today. A number may only fall; a folder with few enough leaves the table.
+MORE = {
+    "spritz": 29,
+    "spritz/cli": 42,
+    "spritz/cli/control": 33,
+    "spritz/cli/launch": 26,
+    "spritz/cli/local": 29,
+    "spritz/config": 27,
+    "spritz/controller/api": 29,
+    "spritz/core": 32,
+    "spritz/core/decide": 50,
+    "spritz/experiments": 47,
+    "spritz/k8s": 37,
+    "spritz/model": 31,
+    "spritz/node": 33,
+    "spritz/notation": 28,
+    "spritz/presentation": 38,
+    "spritz/runtime": 29,
+    "spritz/scheduling/plan": 27,
+    "spritz/scheduling/view": 28,
+    "spritz/stepd": 41,
+    "spritz_testing/daemons": 57,
+    "spritz_testing/daemons/checks": 26,
+}
+
+ROOTS = Path(spritz.__file__).parent, Path(spritz_testing.__file__).parent
+FOLDERS = {
+    path.parent.relative_to(root.parent).as_posix(): path.parent
+    for root in ROOTS
+    for path in sorted(root.rglob("__init__.py"))
+}
+
+
+def size_of(folder: Path) -> int:
+    """Modules and packages in it."""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    return len(modules) + len(list(folder.glob("*/__init__.py")))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_has_few_modules_on_one_level(name: str) -> None:
+    size, most = size_of(FOLDERS[name]), MORE.get(name, MODULES_MAX)
+    assert size <= most, f"{name} has {size} modules on one level: give it packages by idea"
+    assert name not in MORE or size == most, f"{name} has {size} modules now: write that into MORE"
+
+
+def test_the_table_names_folders_that_have_more() -> None:
+    assert not {name for name, most in MORE.items() if name not in FOLDERS or most <= MODULES_MAX}
