@@ -230,11 +230,14 @@ wheels: $(VENV)/.stamp
 	SPRITZ_PURE=1 $(PIP) wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist
 
-# Assembles CHANGELOG.md from changelog.d/ and sets the version; commit and tag what it leaves (CONTRIBUTING.md).
+# Freezes the stored format and sets the version, once CHANGELOG.md has the release's section; commit and tag what it
+# leaves (CONTRIBUTING.md).
 release: $(VENV)/.stamp
 	@test -n '$(VERSION)' || { echo 'make release VERSION=X.Y.Z'; exit 2; }
+	$(BIN)/python -m tools.release $(VERSION)
 	$(BIN)/python -m tests.golden.write --release $(VERSION)
-	$(BIN)/towncrier build --yes --version $(VERSION)
+	sed -i 's/^| \([0-9]*\) | next |$$/| \1 | $(VERSION) |/' docs/stored-formats.md
+	sed -i 's/^\(version\|appVersion\): .*/\1: $(VERSION)/' packaging/kubernetes/chart/Chart.yaml
 	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py testing/src/spritz_testing/__init__.py
 
 clean:

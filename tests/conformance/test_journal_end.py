@@ -175,6 +175,17 @@ def test_without_log_and_mark_the_database_is_not_trusted(killed: Path) -> None:
         SqliteJournal(killed)
 
 
+def test_a_new_journals_database_alone_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """Before its log was ever moved to it, as where a backup has copied one file of three."""
+    journal = SqliteJournal(tmp_path / "live")
+    append(journal, 2)
+    (tmp_path / "copied").mkdir()
+    shutil.copy(tmp_path / "live" / "journal.db", tmp_path / "copied")
+    journal.close()
+    with pytest.raises(JournalCorrupt, match=r"journal\.db-mark is missing or damaged, and so is"):
+        SqliteJournal(tmp_path / "copied")
+
+
 # What a power failure leaves
 
 

@@ -63,7 +63,8 @@ class Listener:
 
 
 class DaemonLink:
-    """Receives orders and sends reports. A daemon that reconnects gets all reports again.
+    """Receives orders and sends reports. A daemon that reconnects gets all reports again: the one before may have
+    been killed after it read one and before it did anything.
 
     `connection` is the one that the daemon handed over at the start; later ones come to `listener`.
     """
@@ -81,6 +82,7 @@ class DaemonLink:
         self._on_order = on_order
         self._on_gone = on_gone
         self._outgoing = b""
+        #: what each connection is told first
         self._started: control.Started | None = None
         self._finished: control.Finished | None = None
         self._listener = listener
@@ -117,6 +119,8 @@ class DaemonLink:
         return self._first
 
     def _take(self, connection: socket.socket) -> None:
+        # One at a time, the newest: the daemon that connects has replaced the one before, whose connection may be open
+        # yet. Half an order or report of that one must not be continued by this one: decoder and output begin anew.
         self._drop()
         connection.setblocking(False)
         self._connection = connection
@@ -137,6 +141,7 @@ class DaemonLink:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             connection, _ = self._listener.accept()
             peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
+            # Whoever can enter the spool directory can connect. Orders are root's, or those of this process's own user.
             if peer in (0, os.geteuid()):
                 self._take(connection)
             else:
@@ -174,7 +179,7 @@ class DaemonLink:
         except OSError:
             data = b""
         if not data:
-            self._drop()
+            self._drop()  # tasks run on: the daemon may be back in a second, or tomorrow
             self._on_gone()
             return
         for order in self._decoder.feed(data):

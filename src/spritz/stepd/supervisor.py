@@ -7,6 +7,17 @@ it. No write of this process decides how the step ends.
 Life: `prepare` (files, client) → tasks run → all have ended → task epilogs → nothing of the step is left → result
 written and reported → output delivered → forgotten.
 
+The end has stages (`_step_on`), each of which waits for something that may take long or never come, and each wait has a
+limit of its own:
+
+    a task that does not die        UnkillableStepTimeout: the step ends all the same, and the node is drained
+    a task epilog                   EPILOG_SECONDS
+    what ends a container           the spec's seconds
+    a file that takes no output     a minute; two seconds once the step is told to end
+    a stream held by a stranger     two seconds
+    a daemon that is away           none: the result lies in the spool, and this process leaves
+    a disk that takes no result     none: this process is the only one that has it, and stays
+
 Sources: srun(1), sbatch(1), slurm.conf(5) TaskProlog, TaskEpilog, UnkillableStepTimeout.
 """
 
@@ -134,9 +145,11 @@ class Supervisor:
         self._error_kind = ""
         self._ending_since = 0.0
         self._result: StepFinished | None = None
+        #: The result needs this process no more: it is on disk, or the daemon has it, and sees to that.
         self._synced = False
         self._sync_timer: Timer | None = None
         self._forgotten = False
+        #: wait4 has said so: orphans become children of this process, so nothing of the step is left
         self._childless = False
 
     def run(self) -> socket.socket | None:
@@ -153,6 +166,8 @@ class Supervisor:
             # A shortage on the machine is not the job's fault; the job may be retried elsewhere.
             of_node = error.errno in SCARCE or error.errno in UNWRITABLE
             self._refuse(f"{error.strerror or error}", "node" if of_node else "exec")
+        # In the order in which they came, and after the tasks are there: a suspension that came while the client was
+        # awaited found no process, and the step would run beside the job that has its CPUs.
         early, self._early = self._early, None
         for order in early or ():
             self._order(order)
@@ -164,6 +179,7 @@ class Supervisor:
         connection = self._daemon.release()
         self._reactor.close()
         self._record.close()
+        # With a child left this process must not be used for another step: that step's end would wait for it.
         return connection if self._forgotten and self._childless else None
 
     # Start
@@ -241,6 +257,8 @@ class Supervisor:
             raise ClientUnreachable("connect io: the client has gone")  # it would not end tasks that start now
         self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
+        # On record before it is reported: if this process is killed now, the next daemon finds by it what is to be
+        # killed.
         self._record.append(record.processes_entry((os.getpid(), *self._group.pids)))
         self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
@@ -269,6 +287,7 @@ class Supervisor:
         """Fail the step: not all of its tasks can be started."""
         self._launch_error, self._error_kind = text, kind
         self.say(f"error: {text}")
+        # Those that were started end by the kill below, with their own status.
         for task in self._group.tasks:
             if not task.pid:
                 task.status = _STATUS_IO_ERROR if kind == "io" else 1 << 8
@@ -317,11 +336,13 @@ class Supervisor:
             self._maybe_leave()
 
     def _terminate(self, kill_wait_seconds: float) -> None:
+        # A controller that has heard nothing repeats the order, each time with the whole of KillWait.
         now = time.monotonic()
         if self._kill_timer is not None and now < self._kill_timer.due <= now + kill_wait_seconds:
             return  # a repeated order must not delay the end
         if self._outlets_until > now + _LINGER_SECONDS:
             self._bound_outlets(_LINGER_SECONDS)  # only files of the user's are waited for
+        # Frozen or stopped processes get no SIGTERM before they continue: the grace would pass unused.
         self._cancel_stop()
         self._tree.thaw()
         everything = self._below()
@@ -342,6 +363,7 @@ class Supervisor:
             self._tree.kill(self._below)
         if not processes.kill_descendants(os.getpid()):
             return
+        # A task that does not die has no status, and without one the end would never be reported.
         if self._too_long() and not self._group.all_ended:
             for task in self._group.tasks:
                 if task.running:
@@ -414,6 +436,7 @@ class Supervisor:
             # Also children that were adopted from a task (subreaper): their use belongs to the step, though not to a
             # task.
             self._usage.add(used, None if task is None else task.spec.task_id)
+            # Its status does not count for the step.
             if pid in self._epilogs:
                 self._write_error(epilogs.ending(self._epilogs.pop(pid)))
                 if status:
@@ -429,6 +452,7 @@ class Supervisor:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         if oom_kills or (killed and self._oom):
             task.flags |= protocol.EXIT_OOM
+        # What it wrote is read before its end is told: a client that hears of all ends leaves.
         for pump in task.pumps:
             pump.drain()
         if task.input is not None:
@@ -494,11 +518,13 @@ class Supervisor:
 
     def _step_on(self) -> None:
         """Advance through the stages of the end as far as possible."""
+        # Called by whatever may have ended a wait, also when nothing has. Each stage asks again whether it is over.
         if not self._group.all_ended or self._epilogs or self._ends:
             return
         if self._result is None:
             if self._mpi is not None:
                 self._mpi.end()
+            # Before the result: with it the node gives the step's CPUs to others.
             if self._left_over() or self._containers_left():
                 return
             self._say_last()
@@ -638,6 +664,9 @@ class Supervisor:
         if self.spec.oci_directory:
             with contextlib.suppress(OSError):  # DisableCleanup leaves files in it
                 os.rmdir(self.spec.oci_directory)
+        # Written, then reported. Killed between the two, the daemon finds it in the record; the other way round a
+        # daemon that is killed as well loses it, and the next one reports that the supervisor was killed. Not synced
+        # yet: the daemon mostly takes it at once, and a sync for each step is what a busy disk has least of.
         self._record.append(record.result_entry(self._result))
         self._tell_result()
         self._reactor.after(_ACKNOWLEDGE_SECONDS, self._sync_result)
@@ -674,6 +703,7 @@ class Supervisor:
 
     def _close_streams(self) -> None:
         """Our processes are gone; any remaining holder of a stream does not belong to the step."""
+        # A client that reads slowly is waited for: what fills the pipe may be the step's own.
         if self._clients.blocked:
             self._reactor.after(_LINGER_SECONDS, self._close_streams)
             return
@@ -690,7 +720,7 @@ class Supervisor:
                 outlet.kill()
             self._reactor.stop()
         elif not self._daemon.connected:
-            self._sync_result()
+            self._sync_result()  # nobody will take it soon: on disk, it needs no process
 
     def _tell_client(self, text: str) -> None:
         """Send a line to the client that the step was started for, and nowhere else."""

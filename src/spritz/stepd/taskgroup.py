@@ -84,6 +84,7 @@ class TaskStreams:
         """Open every file that a task names. Raises StreamError."""
         for task in tasks:
             spec = task.spec
+            # All files before the first task: one that cannot be opened must not find half of the tasks running.
             stdin = -1 if spec.stdin in (CLIENT, NOTHING) else self._files.input(spec.stdin)
             if stdin >= 0:
                 self._to_close.append(stdin)
@@ -181,6 +182,8 @@ class TaskStreams:
 
         def write(data: bytes) -> None:
             outlet.write(labels.apply(task_id, kind, data))
+            # All that write there pause, not this one alone: a file that takes nothing would otherwise fill this
+            # process's memory by the others.
             if outlet.is_full:
                 for pump in self._filled[outlet]:
                     pump.pause(outlet)
@@ -242,6 +245,8 @@ class TaskGroup:
 
     def start(self, streams: TaskStreams, pmi: PmiServer | PmixServer | None = None) -> None:
         """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
+        # Descriptors for the child are closed here after each fork, also when one fails: a pipe whose writing end
+        # stayed open would never end, and with it the step.
         common = dict(map(_name_and_value, self._spec.environment))
         try:
             for task in self.tasks:
@@ -259,6 +264,7 @@ class TaskGroup:
                 finally:
                     if kept >= 0:
                         os.close(kept)
+                # Nothing is reaped before `start` returns (one thread), so no end can come before its task is known.
                 self.by_pid[task.pid] = task
                 streams.close_childrens()
         finally:
@@ -296,6 +302,7 @@ class TaskGroup:
     @property
     def all_ended(self) -> bool:
         """Whether no task runs (those that could not be started count as ended)."""
+        # Else a step of which one task could not be forked would wait for it for ever.
         return not any(task.running for task in self.tasks)
 
     @property

@@ -1,7 +1,7 @@
 """What tests of Spritz stand on, as a distribution of its own (`pip install ./testing`).
 
 `builders`    a small cluster around a `Machine`, driven by hand; `history`: accounting's events by the thousand
-`transcript`  conversations with the core as text files, with `--bless`; `rendering` writes what came
+`conversation`  conversations as text files, with `--bless`; `transcript`: with the core; `rendering` writes what came
 `memory_journal`  the controller's journal in memory
 `studies`     models of published scheduling studies: `spritz simulate` without `--config`
 `kubernetes`  a Kubernetes API, with which the operator can be tried: `python -m spritz_testing.kubernetes`

@@ -1,7 +1,5 @@
-"""Conversations with the core as text: commands, and below each everything that followed.
-
-Lines that begin with `$ ` are commands. What came of one stands below it, indented: the reply (`=`), or `!` and the
-refusal, events, and `>` effects. `--bless` rewrites what came; people read the difference. `#` begins a comment.
+"""Conversations with the core as text (`conversation`): what came of a command is its reply (`=`), or `!` and the
+refusal, events, and `>` effects.
 
 Commands: `name argument … key=value …`; see `COMMANDS`. Values are read as by `literal`: numbers, `yes`, `no`,
 `none`, lists with commas.
@@ -9,7 +7,6 @@ Commands: `name argument … key=value …`; see `COMMANDS`. Values are read as 
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +26,9 @@ from spritz.model.reports import StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation
 from spritz.model.states import NodeFlag
 from spritz.notation import dependency, ranges
+from spritz_testing import conversation
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, task_mask
+from spritz_testing.conversation import words_of
 from spritz_testing.rendering import flag_names, render, render_event, render_job, render_struct
 
 if TYPE_CHECKING:
@@ -47,31 +46,14 @@ class Transcript:
     def __init__(self) -> None:
         self.world = World()
 
-    def run(self, text: str) -> str:
-        """The same file with what came now."""
-        out: list[str] = []
-        for line in text.rstrip("\n").split("\n"):
-            if line.startswith("$ "):
-                out += [line, *(f"  {came}" for came in self.command(line[2:]))]
-            elif not line.startswith("  "):
-                out.append(line)
-        return "\n".join(out) + "\n"
-
     def command(self, line: str) -> list[str]:
         """What one command leads to, as lines."""
-        words = shlex.split(line)
         caller = ALICE
-        if words[0].endswith(":"):
-            caller = CALLERS[words.pop(0)[:-1]]
-        named = {}
-        plain = []
-        for word in words[1:]:
-            name, equals, value = word.partition("=")
-            if equals and name.isidentifier():
-                named[name] = value
-            else:
-                plain.append(word)
-        return COMMANDS[words[0]](self, caller, plain, named)
+        if line.split()[0].endswith(":"):
+            name, _, line = line.partition(":")
+            caller = CALLERS[name]
+        (verb, *plain), named = words_of(line)
+        return COMMANDS[verb](self, caller, plain, named)
 
     def send(self, command: msgspec.Struct, caller: Caller) -> list[str]:
         """Send a command to the machine and say what came."""
@@ -79,14 +61,10 @@ class Transcript:
 
 
 def run_file(path: Path, *, bless: bool) -> None:
-    """Run a transcript; with `bless` write what came, else it must be what the file says."""
-    text = path.read_text()
+    """Run a transcript in a world of its own, whose invariants are checked at its end."""
     transcript = Transcript()
-    came = transcript.run(text)
+    conversation.run_file(path, transcript, bless=bless)
     transcript.world.check()
-    if bless:
-        path.write_text(came)
-    assert came == text, f"{path.name} came out differently; look at the difference, then run pytest --bless"
 
 
 # -- values

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from spritz.controller.journal.blobs import BlobStore
 from spritz.controller.journal.contract import Group, Image, JournalCorrupt, JournalNewer
+from spritz.controller.journal.events import decode_group
 from spritz.controller.journal.recovery import best_image, recover, replay_readable
 from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.listeners import Loss
@@ -20,6 +21,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, SubmitJob
 from spritz.model.events import Event
+from spritz.model.events.codec import encode_events
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
@@ -115,6 +117,25 @@ def test_the_state_comes_back_from_events_alone_and_from_an_image_with_the_rest(
     assert found.machine.state.version == store.groups[-1].last
     assert (found.image_sequence > 0) is (image_after is not None)
     assert found.machine.pending_effects() == lived.pending_effects()
+
+
+def test_an_image_may_end_within_a_group_of_which_the_rest_is_applied_once() -> None:
+    """It is of the state in memory, which is ahead of the group that is being written."""
+    store = MemoryStore()
+    lived = a_life(store)
+    events = [event for group in store.groups for event in decode_group(group)]
+    store.groups = [Group(first=1, last=len(events), at=1.0, payload=encode_events(events))]
+    store.checksums = {len(events): store.groups[0].checksum}
+    whole = recover(MemoryJournal(store), SETTINGS).machine
+    for count in range(1, len(events)):
+        machine = Machine(SETTINGS)
+        for event in events[:count]:
+            machine.apply(event)
+        store.images, store.locked = {count: machine.image()}, False
+        recovered = recover(MemoryJournal(store), SETTINGS)
+        assert (recovered.image_sequence, recovered.replayed) == (count, len(events) - count)
+        assert same(recovered.machine, whole)
+    assert same(whole, lived)
 
 
 def test_an_empty_journal_is_an_empty_cluster() -> None:

@@ -123,9 +123,7 @@ def test_a_tick_that_fails_is_tried_again_after_a_pause() -> None:
         writer = SimpleNamespace(hooks=[], handle_own=tick)
         machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
         log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
-        timer = DeadlineTimer(
-            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
-        )
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log))
         for _ in range(5):
             timer.arm()
             await turns()

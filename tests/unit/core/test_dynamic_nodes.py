@@ -210,7 +210,7 @@ def test_a_container_that_starts_again_under_the_same_kernel_has_booted() -> Non
     script = (job_id, 0, STEP_BATCH)
     here.register("n1", boot_id="a+1", running=(script,), jobs=((job_id, 0),))
     assert here.state.jobs[job_id].state is JobState.RUNNING
-    here.register("n1", boot_id="a+2", running=(script,), jobs=((job_id, 0),))
+    here.register("n1", boot_id="a+2")
     job = here.state.jobs[job_id]
     assert (job.state, job.restart_count) == (JobState.PENDING, 1)
     here.check()

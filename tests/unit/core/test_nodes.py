@@ -435,10 +435,31 @@ def test_what_a_node_says_of_itself_when_it_starts_may_be_changed_later(world: W
     assert world.state.nodes["n1"].extra == '{"a": 2}'
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("service", [0, 1, 2])
+def test_a_script_that_ended_before_its_machine_booted_has_ended_so(
+    make_world: Make, service: int, again: bool
+) -> None:
+    """Its result lies in the spool and is reported after the registration, also by a node that the boot takes out of
+    service. `again`: the connection breaks between the two.
+    """
+    world = make_world(settings=ClusterSettings(return_to_service=service))
+    world.register("n1", boot_id="first")
+    job_id = world.submit(node_list=("n1",))
+    world.start(job_id, "n1")
+    world.started(job_id)
+    for _registration in range(1 + again):
+        world.register("n1", boot_id="second", running=((job_id, 0, STEP_BATCH),))
+    world.finished(job_id)
+    assert (world.job(job_id).state, world.job(job_id).restart_count) == (JobState.COMPLETED, 0)
+    assert (world.state.nodes["n1"].state is NodeState.DOWN) is (service != 2)
+
+
+@pytest.mark.parametrize("service", [0, 2])
 @pytest.mark.parametrize("requeue", [True, False])
-def test_a_boot_that_ended_the_script_is_a_failure_of_the_node(make_world: Make, requeue: bool) -> None:
+def test_a_boot_that_ended_the_script_is_a_failure_of_the_node(make_world: Make, requeue: bool, service: int) -> None:
     """The node keeps its spool, and comes back within SlurmdTimeout."""
-    world = make_world(settings=ClusterSettings(return_to_service=2))
+    world = make_world(settings=ClusterSettings(return_to_service=service))
     job_id = world.submit(node_list=("n1",), requeue=requeue)
     world.start(job_id, "n1")
     world.started(job_id)

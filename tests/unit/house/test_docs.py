@@ -49,6 +49,25 @@ def test_the_tests_that_pages_name_exist() -> None:
     assert missing == []
 
 
+def test_the_test_functions_that_pages_name_exist() -> None:
+    """Named as `tests/path.py::test_name`; the duties of the shell are each held by some."""
+    named: dict[str, set[str]] = {}
+    for page in (_ROOT / "docs").rglob("*.md"):
+        for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8")):
+            named.setdefault(path, set()).add(name)
+    assert sum(map(len, named.values())) > 40
+    missing = [
+        f"{path}::{name}"
+        for path, names in sorted(named.items())
+        for name in sorted(names - set(re.findall(r"^(?:async )?def (\w+)", (_ROOT / path).read_text("utf-8"), re.M)))
+    ]
+    assert missing == []
+    text = (_ROOT / "docs/explanation/duties-of-the-shell.md").read_text("utf-8")
+    duties = re.split(r"^(\d+)\. ", text, flags=re.M)[1:]
+    assert [int(number) for number in duties[::2]] == list(range(1, len(duties[::2]) + 1))
+    assert [number for number, duty in zip(duties[::2], duties[1::2], strict=True) if "::test_" not in duty] == []
+
+
 def test_a_package_without_unit_tests_of_its_own_is_named_with_those_that_it_has() -> None:
     """`pytest tests/unit/PACKAGE` of the checklists finds something, or the page says where to look."""
     page = (_ROOT / "docs/checklists/index.md").read_text("utf-8")

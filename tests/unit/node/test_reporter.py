@@ -34,6 +34,32 @@ class Link:
         self.answer.set_exception(ConnectionLost("lost"))
 
 
+def test_a_report_that_is_lost_with_its_connection_is_sent_again_over_the_next_one() -> None:
+    """Also where the controller has it: only its answer was lost, and it takes the report once."""
+
+    async def main() -> None:
+        acknowledged: list[Struct] = []
+        async with asyncio.timeout(60), Supervisor() as tasks:
+            reporter = Reporter(tasks, SystemClock(), get_logger("test"), acknowledged.append)
+            report = JobGone(node="n1", job_id=1, restart_count=0)
+            first: Any = Link()
+            second: Any = Link()
+            reporter.connected(first)
+            reporter.send(report)
+            await asyncio.sleep(0)
+            first.lose()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert (first.received, acknowledged, len(reporter)) == ([report], [], 1)
+            reporter.connected(second)
+            second.answer.set_result(None)
+            while len(reporter):  # noqa: ASYNC110  # nothing tells of it
+                await asyncio.sleep(0)
+            assert (second.received, acknowledged) == ([report], [report])
+
+    asyncio.run(main())
+
+
 def test_that_a_job_is_gone_is_told_once_however_often_its_end_is_ordered() -> None:
     async def main() -> None:
         acknowledged: list[Struct] = []

@@ -259,7 +259,10 @@ class SqliteJournal(SqliteReading):
             hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
             raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}", hint=hint) from error
         with self._translated_errors():
-            self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('marked', 1)")
+            if self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('marked', 1)").rowcount:
+                # Into the database at once: of a new journal all else is in the log for a while. Without this a
+                # database that lost its log and its mark, or was copied without them, would pass for a new one.
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         return opened
 
     @property

@@ -35,6 +35,7 @@ def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False
     """
     for job in holders(context.state, name):
         if kill:
+            # The life that the node has: of a requeued job that is being cleared, not the one that waits.
             life = job.completing_life if job.flags & COMPLETING else job.restart_count
             context.add_effect(
                 TerminateJobOn(
@@ -117,7 +118,7 @@ def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
         )
     )
     if step.cancelled:
-        return
+        return  # its other nodes have their orders already
     if step.spec.kill_on_node_fail:
         context.record(StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id))
         for node in others:

@@ -85,6 +85,7 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     # The spool directory of a node has an id of its own. Another id than last time: its memory of launches is gone (a
     # new disk, a wiped /var), and "never heard of that step" is no proof that the step never ran.
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
+    # A restored controller would give a new job a number that this node knows as another one's.
     skip_seen(context, report.last_job_id)
     if state is not NodeState.DOWN:
         came_back(context, node)
@@ -242,16 +243,18 @@ def _settle(
         if job.flags & COMPLETING:
             if lost:
                 node_gone(context, job, name, lost=True)
-        elif (
-            lost
-            or (job.id, job.restart_count) in others
-            or (rebooted and (job.id, job.restart_count, STEP_BATCH) not in alive)
+        elif (job.id, job.restart_count) in others or (
+            # A node that booted has no supervisor left: what it names is a result in its spool, which it is about to
+            # report. Failed now, a job whose script has succeeded would run a second time. If no report comes, the node
+            # is lost again, and the job fails by that.
+            (lost or rebooted) and (job.id, job.restart_count, STEP_BATCH) not in alive
         ):
             fail_job_on_node(context, job, name)
         else:
             _settle_job(context, job, name, alive, forgot=forgot)
     expected = _expected(context.state, name)
     for job_id, life, step_id in sorted(alive):
+        # Of a job that was requeued while the node was silent, or that nobody knows: its CPUs are given to others.
         if (job_id, life, step_id) not in expected:
             context.add_effect(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
 
@@ -282,6 +285,8 @@ def _expected(state: State, name: str) -> set[tuple[int, ...]]:
     expected: set[tuple[int, ...]] = set()
     for job_id in state.uses[name].jobs:
         job = state.jobs[job_id]
+        # A life that is being cleared has its KillWait. Were it not expected, the node would be told that the job has
+        # ended, and kill it at once.
         completing = job.flags & COMPLETING
         expected.add((job_id, job.completing_life if completing else job.restart_count))
         for step in state.steps.get(job_id, {}).values():

@@ -1,6 +1,9 @@
 """Reports of node daemons about steps and jobs.
 
-Each report counts once: a repeated or late report, or one about an earlier life, changes nothing.
+Each report counts once: a repeated or late report, or one about an earlier life, changes nothing. Reports are repeated
+until they are acknowledged, over any number of connections and restarts, so each kind is looked at by what it is about
+(life, step, node), never by when it comes. A report that changes nothing is acknowledged like any other: the node would
+send it for ever.
 
 Source: slurm.conf(5) RequeueExit, RequeueExitHold, MaxBatchRequeue; sbatch(1) --no-kill; squeue(1) reason codes.
 """
@@ -55,6 +58,8 @@ def step_started(context: DecisionContext, report: StepStarted) -> Done:
 def step_finished(context: DecisionContext, report: StepFinished) -> Done:
     """A step has ended on a node; the end of the batch step ends its job."""
     step = _live_step(context.state, report.job_id, report.restart_count, report.step_id)
+    # Unknown: it has ended here already, by another report, a lost node, or the end of its job. What else the report
+    # says (that the job is gone) counts all the same.
     if step is not None and report.node in step.running_nodes:
         _end_step_on(context, step, report)
         if report.step_id == STEP_BATCH:
@@ -146,11 +151,13 @@ def _step_state(state: State, step: Step, status: int, oom: bool, now: float) ->
 def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
     """The script has ended, and with it the job, unless that has ended otherwise already."""
     job = context.state.jobs[report.job_id]
+    # It was cancelled, say, and the order to end it crossed this report: the state that the user was told stays.
     if not job.state.active:
         script_ended(context, job, report.node, failed=None)
         return
     gone = (report.node,) if report.job_gone else ()
     status = report_status(report)
+    # The machine died, not the script: queued again where it may be, as after any loss of a node.
     if report.error_kind == ENDED_BY_BOOT:
         fail_job_on_node(context, job, report.node, gone=report.job_gone)
     elif report.launch_failed:

@@ -4,6 +4,14 @@ The job gets everything that it asked for, or nothing. Arrays give bounds first;
 confirm or lower them (`_confirmed`), and the choice is made again. An answer of None is therefore final only if the
 counts were exact or every lowered offer was tried.
 
+Why an answer may be wrong, and what makes it right:
+
+    a count is more than a node holds       CPUs and GPUs are counted apart, and lie on different sockets: `assign_all`
+                                            names the node that does not fit, and less is offered for it
+    the choice misses a set of nodes        it goes by sums, in one order: `_second_try` looks through the sets
+    the search gave up                      `Effort`: where others had left it too few steps, `start_now` does not
+                                            remember the failure
+
 Source: sbatch(1); select/cons_tres.
 """
 
@@ -75,6 +83,7 @@ def place(
         allocation = _place_some(table, request, eligibility, prefer, within, missed)
     else:
         allocation = _first_try(table, request, eligibility, prefer, within, missed)
+    # Last, since it is costly: for every number of nodes and every choice the usual way has failed.
     return allocation or _second_try(table, missed, eligibility, prefer, effort or Effort())
 
 
@@ -158,6 +167,7 @@ def _second_try(
             allocation = _assigned(table, request, portions, prefer)
             if allocation is not None:
                 return _kept_apart(table, request, allocation, eligibility)
+            # The search goes by counts too: one that `assign` refuses proves nothing about the other sets.
             effort.unsure = True
     return None
 
@@ -167,7 +177,7 @@ def _choices(table: NodeTable, request: Request, eligibility: Eligibility, withi
     able = None
     if within is not None:
         able = np.zeros(len(table.up), np.bool_)
-        able[within] = True
+        able[within] = True  # required nodes are not added: a job that needs one outside cannot be served by these
     for choice in eligibility.choices(request):
         yield choice if able is None else choice.only(able[choice.nodes])
 
@@ -226,6 +236,7 @@ def _place_on(
     choice = _narrowed(table, request, choice, eligibility)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(table, request)
+    # Counts do not know of --exclusive=user and its like: a node of another user's job has CPUs that are free.
     if exact and (exclusive := table.exclusive):
         tasks, gpus = _let_in(table, request, choice.nodes, exclusive, tasks, gpus)
     if missed is not None:
@@ -234,7 +245,8 @@ def _place_on(
         return _place_near(table, request, _UsableNodes(choice, tasks, gpus, exact), required, prefer, fabric)
     weights = _weights(table, choice)
     if prefer is not None:
-        # Of nodes of equal weight, prefer busy ones, so that other jobs may use the free ones meanwhile.
+        # For a planned start. Of nodes of equal weight, prefer busy ones, so that other jobs may use the free ones
+        # meanwhile.
         weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
     if request.at_end:
         # pack_serial_at_end: give every node a weight of its own, the last node the least.
@@ -333,6 +345,8 @@ def _place_grouped(
     """Place on these nodes, with as many nodes of each feature as `[a*2&b*4]` asks for."""
     if not choice.groups:
         return _place_among(table, request, candidates, required, prefer)
+    # Which nodes count for a feature is settled before tasks are dealt, so the first order may give away the roomy
+    # ones.
     for order in _GROUP_ORDERS:
         ordered = [candidate.index for candidate in sorted(candidates, key=order)]
         grouped = nodes_for_counts(choice.groups, ordered, required)
@@ -372,6 +386,7 @@ def _place_near(
     weights = _weights(table, choice)[usable]
     named = np.isin(choice.nodes[usable], list(required)) if required else np.zeros(len(usable), np.bool_)
     # As in Slurm, weight goes before nearness: consider heavier nodes only when the lighter ones do not suffice.
+    # Required nodes are always among them, however heavy: without them no lighter set is an answer.
     for weight in np.unique(weights).tolist():
         light = usable[(weights <= weight) | named]
         if len(light) >= target.nodes_min:
@@ -477,7 +492,9 @@ def _place_among(
         allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
-        # The counts showed more than devices and cores together can hold: offer less and try again.
+        # The counts showed more than devices and cores together can hold: offer less and try again. All nodes are
+        # confirmed once; after that only the node that does not fit offers less, so that each round ends nearer to an
+        # answer, and the loop when nothing is offered any more.
         if confirmed:
             candidates = [
                 smaller
@@ -561,6 +578,7 @@ def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -
 
 
 def _reduced(candidate: Candidate, portions: list[Portion]) -> list[Candidate]:
+    # One less than what did not fit, not than what was offered: else the same portion would come back.
     portion = next(portion for portion in portions if portion.index == candidate.index)
     if portion.tasks > 1:
         return [replace(candidate, tasks=portion.tasks - 1)]
@@ -612,6 +630,7 @@ def assign_all(
     by_key: dict[tuple[object, ...], NodeAllocation] = {}
     # A job of 1,000 nodes mostly gets 1,000 equal shares; computing one and copying it makes wide jobs cheap. Equal is:
     # equal portion and equal free resources, on equal hardware (part of `row.free()`).
+    # Not where shares of CPUs, or a limit by socket, make two nodes differ that have the same left (`depends_on_free`).
     counted = len(portions) > 1 and depends_on_free(request)
     for portion in portions:
         row = rows[portion.index]

@@ -89,6 +89,7 @@ def search(
     """The portion of each node, in node order, with the request as it applies to this node alone; None if no set of
     these nodes can carry the job, or if none was found within the effort.
     """
+    # A share of the cycle's steps, not all: one request that is hard would leave none to those behind it.
     steps = effort.take()
     job = _Job(request, choice, fabric, steps)
     try:
@@ -143,6 +144,7 @@ class _Job:
             row = table.rows[index]
             if not row.up or not open_to(row, request):
                 continue
+            # Of a thousand equal nodes one is asked; where shares or limits count, none is equal to another.
             key = row.free() if alike and not row.shares_free else (index,)
             options = known.get(key)
             if options is None:

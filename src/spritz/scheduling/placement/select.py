@@ -75,6 +75,7 @@ def select(
     `candidates` are in node order. All of `required` (indexes) must be among them.
     """
     target = target_of(request)
+    # --ntasks-per-node without a total: each node carries exactly that many, so one with room for fewer is of no use.
     if target.tasks is None:
         candidates = [candidate for candidate in candidates if candidate.tasks >= target.tasks_per_node]
     if len(candidates) < target.nodes_min or not _sums_suffice(candidates, target):
@@ -86,6 +87,7 @@ def select(
     if request.contiguous:
         chosen = _contiguous(candidates, required, target)
     else:
+        # The second only where the first ends incomplete: it takes few and large nodes, which Slurm's order saves.
         chosen = _in_order(first, others, request, target) or _roomiest(first, others, target)
     return portions_of(chosen, target) if chosen else None
 
@@ -191,6 +193,7 @@ def _roomiest(first: list[Candidate], others: Sequence[Candidate], target: Targe
     positions = cover(sizes, target.nodes_max - len(first), tasks, gpus)
     if positions is None:
         return None
+    # Fewer nodes than asked for at least: further ones take a share of the tasks in `portions_of`.
     chosen = [*first, *(others[position] for position in positions)]
     taken = frozenset(positions)
     spare = [candidate for position, candidate in enumerate(others) if position not in taken]
@@ -210,6 +213,7 @@ def _contiguous(candidates: Sequence[Candidate], required: frozenset[int], targe
 
 def _shortest_stretch(run: list[Candidate], required: frozenset[int], target: Target) -> list[Candidate] | None:
     """Two pointers move along the run; `tasks` and `gpus` are the sums between them."""
+    # Without required nodes these two bound nothing: any start is before the end of the run.
     first, last = min(required, default=run[-1].index), max(required, default=run[0].index)
     if first < run[0].index or last > run[-1].index:
         return None
@@ -240,7 +244,10 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
 
     None if the tasks do not come out even, or are fewer than the nodes.
     """
+    # Dealt in node order, whatever order the nodes were chosen in: ranks follow the nodes of the allocation.
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
+    # Nodes that follow. Each must get a task (and a GPU, if GPUs are dealt): of 4 tasks on nodes with room for 4 each,
+    # the second of `-N2` would otherwise get none, and a node without a task is not part of the job.
     nodes_after = len(chosen)
     tasks, gpus = target.tasks, target.gpus
     dealt = _gpus_for_tasks(chosen, target)

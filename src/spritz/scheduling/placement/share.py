@@ -1,7 +1,8 @@
 """The exact part of one node that a job gets: CPU mask, memory, device indexes.
 
 `assign` decides which CPUs and devices; how many is decided before (`view.capacity`, `select`). Devices come first,
-then CPUs near them.
+then CPUs near them. It may refuse what was counted, where a preference is a demand (--gres-flags=enforce-binding, tasks
+per socket): a preference alone never makes a job fail, so each ends with "or any".
 
 Source: slurm.conf(5) SelectTypeParameters (CR_CORE_DEFAULT_DIST_BLOCK); gres.conf(5) Cores; sbatch(1) --gres-flags,
 --distribution.
@@ -96,6 +97,7 @@ def _assign_near(
     if gres is None:
         return None
     if request.whole:
+        # All of the node, and yet only what is free: CPUs of a suspended job are, its devices are not.
         gres = _all_gres(row, gres)
         if any(mask_of(item.indexes or "0") & ~row.gres_free.get(item.name, -1) for item in gres):
             # A job that is suspended for another keeps its devices.
@@ -107,6 +109,8 @@ def _assign_near(
         near = 0 if request.disable_binding else near
         kept = 0
         if row.hardware.gpu_cores:
+            # CPUs kept for the job's own GPUs come first, those kept for other GPUs last: taken by this job, they would
+            # leave a GPU without the CPUs that it is used with.
             reserved_cpus = _kept_for(row.hardware, gres)
             prefer, kept = prefer | reserved_cpus, row.hardware.gpu_cores & ~reserved_cpus
         cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, (near, prefer, kept))
@@ -246,6 +250,7 @@ def _choose_gres(
                 return None, 0
             chosen += gres
             continue
+        # Without those that an earlier need of the same job has taken: `--gres=gpu:a100:1,gpu:1` is two GPUs.
         free = row.devices_free(name, kind) & ~taken.get(name, 0)
         if free.bit_count() < count:
             return None, 0

@@ -6,6 +6,17 @@ reservations, and the license profile. `backfill` decides which jobs get planned
 Invariant: a planned start is in the ledger exactly if the profile (and every view that sees its nodes) holds its
 resources; `keep` and `drop` change both.
 
+A planned start is a promise. What could break it, and what is done about that:
+
+    its nodes are cleared late    it is carried out late (`free_allocation`, `is_about_to`), and what is planned right
+                                  behind it is put off by as much (`_put_off_behind`): planned anew, it would find the
+                                  gaps before it taken, and seconds would cost hours
+    an equal job takes it         the n-th job of a request has the n-th start (`wait`, `of`): a job that the cycle has
+                                  found to wait keeps its place, and the next one gets the next
+    of equal jobs one is late     it changes places with one whose nodes are free (`due`): neither waits for the other
+    a newcomer of higher rank     it may take what was promised before it came, and nothing else (`_yields`)
+    its job starts elsewhere      its planned starts in all of its partitions are void (`redeem`)
+
 Source: slurm.conf(5) SchedulerParameters bf_*.
 """
 
