@@ -177,6 +177,7 @@ contracts: $(VENV)/.stamp
 format: $(VENV)/.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tools.wrap
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python examples/demo/run.py

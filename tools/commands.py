@@ -14,6 +14,7 @@ COMMANDS = {
     "salloc": "get an allocation and run a command or shell in it",
     "sattach": "connect the terminal to a running step",
     "sbcast": "copy a file to the nodes of a job",
+    "sgather": "copy a file from the nodes of a job",
     "scrontab": "run jobs again and again, at times that a crontab names",
     "strigger": "run programs when something happens to nodes, jobs and daemons",
     "squeue": "list jobs and steps",
@@ -54,8 +55,8 @@ SPRITZ = (
 INTRODUCTION = """\
 # Commands
 
-Generated from the commands' own `--help` (`make docs`); do not edit. [Compatibility](../compatibility.md) says of
-each option of Slurm's whether it works or is refused.
+Generated from the commands' own `--help` (`make docs`); do not edit. [Compatibility](../compatibility/options.md)
+says of each option of Slurm whether it works or is refused.
 """
 
 

@@ -19,7 +19,7 @@ from spritz.config.schema import (
 from spritz.config.schema.options import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from spritz.config.schema.key import Key
 
@@ -35,24 +35,18 @@ _INTRODUCTION = """\
 
 Generated from the tables in `spritz.config.schema`; do not edit.
 
-"done": the value has its effect. "later": the key is Slurm's and its value is checked, but it has no effect yet; a
-value that would change something is named in a warning. Where only some values work they are listed. "none": it has no
-meaning in Spritz, with the reason.
+| status | |
+|---|---|
+| done | the value has its effect. If values follow, only these have |
+| later | the value is checked, but has no effect yet. A warning names a value that would change something |
+| by option | some options of the list work: see [options in lists](#options-in-lists) |
+| none | the key has no meaning in Spritz; the reason follows |
 """
 
 
 def markdown() -> str:
-    parts = [_INTRODUCTION, _table("slurm.conf", "", slurm_keys().values())]
-    for kind, table in record_keys().items():
-        title, scope = _TITLES[kind]
-        parts.append(_table(title, scope, table.values()))
-    parts.append(_table("gres.conf", "gres.conf", gres_keys().values()))
-    parts.append(_table("cgroup.conf", "cgroup.conf", cgroup_keys().values()))
-    parts.append(_table("topology.conf", "topology.conf", topology_keys().values()))
-    parts.append(_table("helpers.conf", "helpers.conf", helpers_keys().values()))
-    parts.append(_table("job_container.conf", "job_container.conf", container_keys().values()))
-    parts.append(_table("oci.conf", "oci.conf", oci_keys().values()))
-    parts.append(_table("slurmdbd.conf", "slurmdbd.conf", slurmdbd_keys().values()))
+    parts = [_INTRODUCTION]
+    parts += [_table(title, scope, keys) for title, scope, keys in _tables()]
     parts.append(_options())
     return "\n".join(parts)
 
@@ -60,17 +54,46 @@ def markdown() -> str:
 def counts() -> dict[str, int]:
     """How many keys are done, partly done, later, and without meaning."""
     totals = {"done": 0, "partly": 0, "later": 0, "none": 0}
-    scopes: list[tuple[str, Iterable[Key]]] = [("", slurm_keys().values())]
-    scopes += [(_TITLES[kind][1], table.values()) for kind, table in record_keys().items()]
-    scopes += [("gres.conf", gres_keys().values()), ("cgroup.conf", cgroup_keys().values())]
-    scopes += [("topology.conf", topology_keys().values()), ("helpers.conf", helpers_keys().values())]
-    scopes.append(("job_container.conf", container_keys().values()))
-    scopes.append(("oci.conf", oci_keys().values()))
-    scopes.append(("slurmdbd.conf", slurmdbd_keys().values()))
-    for scope, keys in scopes:
-        for key in set(keys):
-            totals[_state(_full(scope, key))] += 1
+    for _title, _key, state, _detail in states():
+        totals[state] += 1
     return totals
+
+
+def states() -> Iterator[tuple[str, Key, str, str]]:
+    """(title of its table, key, state, detail) of every key.
+
+    The detail is what works of a key that is partly done, or the reason of one without meaning.
+    """
+    for title, scope, keys in _tables():
+        for key in sorted(set(keys), key=lambda key: key.name.lower()):
+            name = _full(scope, key)
+            state = _state(name)
+            options = ", ".join(option for option in OPTIONS.get(name, ()) if _works(name, option))
+            if options and state == "later":
+                yield title, key, "partly", options
+            else:
+                yield title, key, state, ", ".join(sorted(status.HONOURED.get(name, ()))) or status.MOOT.get(name, "")
+
+
+def _tables() -> Iterator[tuple[str, str, Iterable[Key]]]:
+    """(title, what names begin with in `status`, keys)."""
+    yield "slurm.conf", "", slurm_keys().values()
+    for kind, table in record_keys().items():
+        yield *_TITLES[kind], table.values()
+    for name, table in (
+        ("gres.conf", gres_keys()),
+        ("cgroup.conf", cgroup_keys()),
+        ("topology.conf", topology_keys()),
+        ("helpers.conf", helpers_keys()),
+        ("job_container.conf", container_keys()),
+        ("oci.conf", oci_keys()),
+        ("slurmdbd.conf", slurmdbd_keys()),
+    ):
+        yield name, name, table.values()
+
+
+def _works(key: str, option: str) -> bool:
+    return f"{key}.{option}" in status.DONE
 
 
 def _full(scope: str, key: Key) -> str:
@@ -109,7 +132,7 @@ def _status_text(name: str) -> str:
 def _options() -> str:
     lines = ["## Options in lists", "", "| key | done | later |", "|---|---|---|"]
     for key, names in sorted(OPTIONS.items()):
-        done = [name for name in names if f"{key}.{name}" in status.DONE]
-        later = [name for name in names if f"{key}.{name}" not in status.DONE]
+        done = [name for name in names if _works(key, name)]
+        later = [name for name in names if not _works(key, name)]
         lines.append(f"| `{key}` | {', '.join(done)} | {', '.join(later)} |")
     return "\n".join(lines) + "\n"

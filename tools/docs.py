@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tools import compatibility
+from tools.wrap import wrap
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -13,12 +16,6 @@ def _configuration() -> str:
     from tools import configuration
 
     return configuration.markdown()
-
-
-def _compatibility() -> str:
-    from tools import compatibility
-
-    return compatibility.markdown()
 
 
 def _commands() -> str:
@@ -39,13 +36,13 @@ def _rest() -> str:
     return rest.markdown()
 
 
-#: page -> what writes it
+#: page -> what writes it; long lines are wrapped afterwards
 PAGES: dict[str, Callable[[], str]] = {
     "reference/slurm.conf.md": _configuration,
-    "compatibility.md": _compatibility,
     "reference/commands.md": _commands,
     "reference/rest.md": _rest,
     "decisions/index.md": _decisions,
+    **compatibility.PAGES,
 }
 
 
@@ -54,7 +51,7 @@ def stale() -> list[str]:
     return [
         name
         for name, make in PAGES.items()
-        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != make()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != wrap(make())
     ]
 
 
@@ -68,7 +65,7 @@ def main(argv: list[str]) -> int:
     for name, make in PAGES.items():
         path = DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(make(), encoding="utf-8")
+        path.write_text(wrap(make()), encoding="utf-8")
         print(f"docs/{name}")
     return 0
 

@@ -1,7 +1,7 @@
-"""Where this installation is, and how a process of it is started.
+"""The location of this installation, and how a process of it is started.
 
 An installation is a virtual environment, a prefix of its own (`pip install --prefix`), or a checkout in one of them.
-Python looks into a prefix only where it is told to: `PREFIX/bin/spritz-command` does, and these functions pass it on.
+Python looks into a prefix only on request: `PREFIX/bin/spritz-command` does, and these functions pass it on.
 Imports nothing of ours.
 
 Source: docs/decisions/0100.
@@ -25,12 +25,12 @@ _DAEMONS = {
 _COMMAND = "spritz-command"
 _RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"
 
-#: directories that this process was told to look into for packages
+#: directories in which this process must look for packages
 _places: list[str] = []
 
 
 def entry(places: list[str]) -> None:
-    """What `spritz-command` does, and any command that is a copy of it. `places` were added to `sys.path`."""
+    """Run `spritz-command`, or any command that is a copy of it. `places` were added to `sys.path`."""
     _places[:] = places
     name = os.path.basename(sys.argv[0])
     if name == _COMMAND and sys.argv[1:] and not sys.argv[1].startswith("--"):
@@ -43,7 +43,9 @@ def entry(places: list[str]) -> None:
 
 
 def run() -> None:
-    """What `python` makes another interpreter do: run a module as `python -m` does, and pass the places on."""
+    """The code that `python` makes another interpreter execute: run a module as `python -m` does, and pass the places
+    on.
+    """
     import runpy
 
     _places[:] = sys.argv.pop(1).split(":")
@@ -58,7 +60,9 @@ def python(module: str, *words: str) -> list[str]:
 
 
 def prefix() -> str:
-    """What has `bin`, `sbin` and `etc`: PREFIX of PREFIX/lib/python3.11/site-packages; for a checkout, Python's own."""
+    """The directory with `bin`, `sbin` and `etc`: PREFIX of PREFIX/lib/python3.11/site-packages; for a checkout,
+    Python's own.
+    """
     packages, _ = os.path.split(os.path.dirname(__file__))
     library, kind = os.path.split(packages)
     if kind in ("site-packages", "dist-packages"):

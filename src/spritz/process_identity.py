@@ -38,7 +38,7 @@ class Status(NamedTuple):
 
 
 def status_of(pid: int, *, proc: str = _PROC) -> Status | None:
-    """None if there is no such process."""
+    """The process's status; None if there is no such process."""
     try:
         # Not `open`, which takes twice as long: each step's supervisor asks for each task.
         descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)

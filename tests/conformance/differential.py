@@ -4,7 +4,8 @@
 
 REAL_CONF is the slurm.conf of a running cluster (`tests.conformance.real` starts one); ours is started here. Every
 command is run on both, and what differs is printed; numbers of jobs are told apart by their order. A difference is
-something to look at, and not always a mistake: docs/compatibility.md and golden/differences.txt say which are meant.
+something to look at, and not always a mistake: docs/compatibility/differences.md and golden/differences.txt say which
+are meant.
 """
 
 from __future__ import annotations

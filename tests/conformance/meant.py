@@ -1,6 +1,6 @@
 """`meant.txt`: what our commands are meant to print otherwise than Slurm 22.05, and why.
 
-`compare` sets it aside; `docs/compatibility.md` lists its reasons.
+`compare` sets it aside; `docs/compatibility/differences.md` lists its reasons.
 """
 
 from __future__ import annotations

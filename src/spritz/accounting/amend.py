@@ -19,7 +19,7 @@ from spritz.model.resources import mask_of
 if TYPE_CHECKING:
     from spritz.model.accounting.accounting_admin import ModifyJobs
 
-#: what the owner of a job may change
+#: the fields that the owner of a job may change
 _OWN = frozenset({"comment", "derived_exit_status", "extra"})
 
 

@@ -167,7 +167,9 @@ class Api:
         return model.EventsStored(sequence=sequence, set_aside=link.set_aside)
 
     async def pass_on(self, request: PassToCluster, call: Call) -> SiblingAnswer:
-        """What one cluster's controller asks another's. Raises SpritzError where that is not connected or not known."""
+        """Pass the request of one cluster's controller on to another's. Raises SpritzError if that cluster is unknown
+        or not connected.
+        """
         self.callers.need_admin(call)
         link = self.links.by_cluster.get(request.cluster)
         if link is None:
@@ -215,7 +217,7 @@ class Api:
             await self._clock.sleep(next_hour(now) - now)
 
     async def purge_once(self, rules: PurgeRules, files: list[str]) -> None:
-        """One transaction at a time between batches; `files` collects the archives' paths. Raises SpritzError."""
+        """Purge in short transactions between batches; `files` collects the archives' paths. Raises SpritzError."""
         # Records must be rolled up into usage before they are purged.
         await self.usage.roll_due()
         now, began = self._clock.now(), self._clock.monotonic()

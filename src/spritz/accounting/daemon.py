@@ -90,7 +90,7 @@ async def serve(
     slurm_uid: int,
     pid_file: PidFile,
 ) -> int:
-    """Serve until told to stop. Returns the exit status."""
+    """Serve until stopped. Returns the exit status."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     _watch_signals(loop, stopping)
@@ -111,7 +111,15 @@ async def serve(
         try:
             if await _open_database(store, log, stopping):
                 await _serve_database(
-                    store, settings, membership, startup, log, slurm_uid, stopping=stopping, lost=lost, told=waited
+                    store,
+                    settings,
+                    membership,
+                    startup,
+                    log,
+                    slurm_uid,
+                    stopping=stopping,
+                    lost=lost,
+                    start_reported=waited,
                 )
             watch.cancel_all()
             if lost.is_set():
@@ -135,9 +143,9 @@ async def _serve_database(
     *,
     stopping: asyncio.Event,
     lost: asyncio.Event,
-    told: bool,
+    start_reported: bool,
 ) -> None:
-    """Serve until `stopping`, or until the lock is `lost`. `told`: the start was reported already."""
+    """Serve until `stopping`, or until the lock is `lost`. `start_reported`: the start was reported already."""
     loop = asyncio.get_running_loop()
     reader = Worker("configuration")
     api, table = await _answers(store, settings, log, slurm_uid)
@@ -148,7 +156,7 @@ async def _serve_database(
             certificate = _take_machines(server, membership, tasks, log) if membership is not None else None
             api.admin.reload = lambda: _reload(api, reader, settings.path, certificate, log)
             await _listen(server, settings, log)
-            if not told:
+            if not start_reported:
                 startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             _begin_upkeep(api, store, tasks, log)
@@ -217,7 +225,7 @@ async def _watch_lock(
 
 
 async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> bool:
-    """Connect and upgrade the tables. False: told to stop. Raises DatabaseError for permanent failures."""
+    """Connect and upgrade the tables. False: the daemon is to stop. Raises DatabaseError for permanent failures."""
     wait = 0.5
     while not stopping.is_set():
         try:
@@ -241,7 +249,7 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
 async def _answers(
     store: Store, settings: DbdSettings, log: Logger, slurm_uid: int
 ) -> tuple[Api, dict[type[Struct], Handler]]:
-    """What the daemon answers, tokens included, with the records that it keeps in memory already read."""
+    """The handlers of all requests, tokens included. Reads the records that the daemon keeps in memory."""
     clock = SystemClock()
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)

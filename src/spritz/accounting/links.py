@@ -42,14 +42,14 @@ class Link:
     def advance(self, sequence: int) -> None:
         """Events up to `sequence` are stored; wakes queries that wait for them."""
         self.stored = sequence
-        left = []
+        waiting = []
         for wanted, future in self._waiting:
             if wanted <= sequence:
                 if not future.done():
                     future.set_result(None)
             else:
-                left.append((wanted, future))
-        self._waiting = left
+                waiting.append((wanted, future))
+        self._waiting = waiting
 
     async def reach(self, sequence: int) -> None:
         """Wait until events up to `sequence` are stored."""

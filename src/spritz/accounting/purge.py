@@ -65,7 +65,7 @@ class PurgeRules(Struct, frozen=True, kw_only=True):
 
 
 def rules_of(settings: DbdSettings) -> PurgeRules:
-    """What slurmdbd.conf purges and archives: the keys Purge*After and Archive*."""
+    """The keys Purge*After and Archive* of slurmdbd.conf."""
     periods = {key: settings.text(key) for key in PERIODS if settings.text(key)}
     archived = frozenset(key for key in periods if PERIODS[key][0] and settings[PERIODS[key][0]] is True)
     return PurgeRules(

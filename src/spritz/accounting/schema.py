@@ -149,7 +149,7 @@ Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
 Index("reservations_by_end", reservations.c.cluster_id, reservations.c.ended_at)
 
 # Usage of clusters, associations and wckeys by hour, day and month (`rollup`).
-#: who is charged: an account, a user of it ("": reserved time of the account), a wckey, a QOS
+#: the holder of a charge: an account, a user of it ("": reserved time of the account), a wckey, a QOS
 usage_holders = Table(
     "usage_holders",
     metadata,

@@ -20,11 +20,11 @@ def _statement(dialect: str, table: Table) -> Any:
         insert = mysql.insert(table)
         updates = {name: insert.inserted[name] for name in changed}
         return insert.on_duplicate_key_update(updates or {keys[0]: insert.inserted[keys[0]]})
-    made = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
-    updates = {name: made.excluded[name] for name in changed}
+    statement = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    updates = {name: statement.excluded[name] for name in changed}
     if not updates:
-        return made.on_conflict_do_nothing(index_elements=keys)
-    return made.on_conflict_do_update(index_elements=keys, set_=updates)
+        return statement.on_conflict_do_nothing(index_elements=keys)
+    return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
 def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -87,8 +87,8 @@ class ReadTools:
     def explain_job(self, job: str) -> dict[str, Any]:
         """Why a job waits, and when it is expected to start: limits, jobs ahead of it, jobs that must end first, nodes
         that do not fit and why, and changed requests that would start sooner (with the scontrol update for each)."""
-        told = self._commands.json("spritz", "why", "--json", calls.job_id(job))["explanations"]
-        return {"explanations": told[:20]}
+        answer = self._commands.json("spritz", "why", "--json", calls.job_id(job))["explanations"]
+        return {"explanations": answer[:20]}
 
     def job_log(self, job: str, lines: int = 100, contains: str = "") -> dict[str, Any]:
         """The end of a job's standard output (of its last 256 KiB), without escape sequences. `contains`: only lines
@@ -144,9 +144,9 @@ class ReadTools:
 
     def free_gpus(self) -> dict[str, Any]:
         """GPUs by type: total, in use, free, and when and where the next become free at the latest."""
-        told = self._commands.json("spritz", "gpus", "--json")
-        free = [node for node in told["nodes"] if node["free"]]
-        return {"now": told["now"], "types": told["types"], "nodes": free[:100]}
+        answer = self._commands.json("spritz", "gpus", "--json")
+        free = [node for node in answer["nodes"] if node["free"]]
+        return {"now": answer["now"], "types": answer["types"], "nodes": free[:100]}
 
     def list_runs(self, search: str = "", state: str = "", tag: str = "", limit: int = 20) -> dict[str, Any]:
         """Runs of `spritz run`, newest first: name, command, state, metrics. `search`: part of the name or command, a
@@ -162,8 +162,8 @@ class ReadTools:
 
     def diff_runs(self, run: str, other: str) -> dict[str, Any]:
         """How two runs differ: command, options, code, environment, results."""
-        told = self._commands.run("spritz", "diff", calls.name(run, "run"), calls.name(other, "run"))
-        return {"diff": calls.text(told)}
+        printed = self._commands.run("spritz", "diff", calls.name(run, "run"), calls.name(other, "run"))
+        return {"diff": calls.text(printed)}
 
     def list_sweeps(self, limit: int = 20) -> dict[str, Any]:
         """Sweeps, newest first, with the states of their trials and the best trial."""

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Book, ClusterRow
 
 
-def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[ControllerConfig]:
+def chosen(text: str, context: Context, *, names_source: str = "--cluster") -> list[ControllerConfig]:
     """The reachable clusters of the comma list `text` (`all`: every cluster); the others are reported.
 
-    Raises SpritzError if there is none, `said`: the source of the names; ClientError if there is no slurm.conf.
+    Raises SpritzError if there is none, `names_source`: the source of the names; ClientError if there is no slurm.conf.
     """
     from spritz.client.locate import locate_controller, locate_database
 
@@ -45,7 +45,7 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
         if names not in (["all"], [this_cluster.cluster_name]):
             context.error("Problem talking to database")
     else:
-        known = _registered(this_cluster.path, said)
+        known = _registered(this_cluster.path, names_source)
         for name in sorted(known) if names == ["all"] else names:
             if name == this_cluster.cluster_name:
                 candidates.append(this_cluster)
@@ -61,7 +61,7 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
     if names == ["all"]:
         raise SpritzError("No clusters can be reached now. Contact your admin to resolve the problem.")
     raise SpritzError(
-        f"'{text}' can't be reached now, or it is an invalid entry for {said}.  "
+        f"'{text}' can't be reached now, or it is an invalid entry for {names_source}.  "
         "Use 'sacctmgr list clusters' to see available clusters."
     )
 
@@ -166,14 +166,14 @@ def of_job(job_id: int) -> ControllerConfig | None:
     )
     if origin not in reached:
         return None
-    asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    query = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     use(reached[origin])
     try:
         with connect_controller() as controller:
-            pieces = controller.stream(asked, Jobs, timeout=controller.timeout_seconds)
+            pieces = controller.stream(query, Jobs, timeout=controller.timeout_seconds)
             jobs = [job for piece in pieces for job in piece.jobs]
     except ClientError:
-        return reached[origin]  # its answer, or its silence, is told when it is asked again
+        return reached[origin]  # a further request reports its answer, or its silence
     finally:
         use(this_cluster)
     runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")
@@ -213,9 +213,9 @@ def connections(
         raise AlreadyReported
 
 
-def only(text: str, context: Context, *, said: str = "--cluster") -> str:
+def only(text: str, context: Context, *, names_source: str = "--cluster") -> str:
     """Have this call speak to the one cluster of `text`; its name. Raises Fatal for several."""
-    candidates = chosen(text, context, said=said)
+    candidates = chosen(text, context, names_source=names_source)
     if len(candidates) > 1:
         raise Fatal(f"Only one cluster can be used at a time with {context.program}")
     use(candidates[0])
@@ -248,16 +248,16 @@ def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig]
 
 
 def source(parsed: Sequence[tuple[str, str | None]]) -> str:
-    """What messages call the option: the environment's name if the command line does not have it."""
+    """The name of the option in messages: the environment variable's if the command line does not have it."""
     return "--cluster" if any(key == "clusters" for key, _ in parsed) else "SLURM_CLUSTERS"
 
 
-def _registered(path: str, said: str) -> dict[str, ClusterRow]:
+def _registered(path: str, names_source: str) -> dict[str, ClusterRow]:
     """Every cluster of the database, by name. Raises SpritzError if slurmdbd does not answer."""
-    return {row.name: row for row in _book(path, said).clusters}
+    return {row.name: row for row in _book(path, names_source).clusters}
 
 
-def _book(path: str, said: str) -> Book:
+def _book(path: str, names_source: str) -> Book:
     from spritz.client.command.sync import connect_address
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_database
@@ -271,7 +271,11 @@ def _book(path: str, said: str) -> Book:
                 return connection.call(GetBook(), Book)
         except ClientError as error:
             problem = error.hint.rpartition(": ")[2] or error.message
-    where = f"{said} from your command line" if said.startswith("--") else f"{said} from your environment"
+    where = (
+        f"{names_source} from your command line"
+        if names_source.startswith("--")
+        else f"{names_source} from your environment"
+    )
     raise SpritzError(
         f"There is a problem talking to the database: {problem}.  Only local cluster communication is available, "
         f"remove {where} or contact your admin to resolve the problem."

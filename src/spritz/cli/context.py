@@ -96,7 +96,7 @@ class Context:
 #: Control characters but for tab and newline, of one byte too (in Python's form of text that is not UTF-8), as `?`.
 #: Without the escape, which begins colours.
 _CONTROLS = dict.fromkeys({*range(32), *range(0x7F, 0xA0), *range(0xDC80, 0xDCA0)} - {0x09, 0x0A, 0x1B}, "?")
-#: What follows the escape in the colours that commands use.
+#: The codes behind the escape in the colours that commands use.
 _COLOURS = ("[0m", "[1m", "[2m", "[31m", "[32m", "[33m")
 
 

@@ -2,8 +2,7 @@
 ignored.
 
 A command has one table, `OPTIONS`: a row for *every* option that Slurm's command of that name has. From it come the
-parser, `--help`, `--usage`,
-tab completion and `docs/compatibility.md`.
+parser, `--help`, `--usage`, tab completion and `docs/compatibility/options.md`.
 
 Source: sbatch(1), srun(1), salloc(1), squeue(1), sinfo(1), scancel(1), scontrol(1); getopt(3) for the grammar.
 """
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
 
-#: what follows an option
+#: the argument that follows an option
 NONE, REQUIRED, OPTIONAL = getopt.NONE, getopt.REQUIRED, getopt.OPTIONAL
 
 
@@ -69,7 +68,7 @@ class UsageError(SpritzError):
 
 
 class Fatal(SpritzError):
-    """What Slurm's commands call fatal: printed as `srun: fatal: …`."""
+    """An error that Slurm's commands call fatal: printed as `srun: fatal: …`."""
 
 
 def parse(

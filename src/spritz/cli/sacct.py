@@ -179,15 +179,15 @@ def _run(options: dict[str, str], context: Context) -> int:
     return 0
 
 
-def _show_json(connection: DatabaseConnection, question: Question, context: Context, asked: str) -> None:
+def _show_json(connection: DatabaseConnection, question: Question, context: Context, version_word: str) -> None:
     from spritz.presentation.json.accounting_jobs import job_json
     from spritz.presentation.json.envelope import DEFAULT, show, version_of
     from spritz.presentation.json.pretty import encoded
 
-    version = version_of(asked)
+    version = version_of(version_word)
     records = (job_json(with_steps, now, question.window) for with_steps, now in answered(connection, question.query))
     jobs = [Raw(encoded(record)) for record in records] if version == DEFAULT else list(records)
-    show(context, asked, {"jobs": jobs}, "GET /slurmdb/jobs")
+    show(context, version_word, {"jobs": jobs}, "GET /slurmdb/jobs")
 
 
 def _need_qos(connection: DatabaseConnection, names: tuple[str, ...], context: Context) -> dict[str, int]:
@@ -203,7 +203,7 @@ def _need_qos(connection: DatabaseConnection, names: tuple[str, ...], context: C
 
 
 def _listing(options: dict[str, str], context: Context, *, logged: bool) -> RowListing:
-    """The columns. Everything wrong with them is said here, before anybody is asked."""
+    """The columns. Reports every mistake in them before any daemon is asked."""
     unit = options.get("units", "").upper()
     if "units" in options and (len(unit) != 1 or unit not in "KMGTP"):
         context.error(f"Invalid unit type '{options['units']}'. Possible options are 'KMGTP'")

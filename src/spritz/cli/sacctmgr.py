@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 _SYNOPSIS = "[<OPTION>] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
-#: what --help says of commands; each ENTITY that can be shown is in the answer to `sacctmgr show`
+#: the text of --help about commands; each ENTITY that can be shown is in the answer to `sacctmgr show`
 _COMMANDS = """    Valid commands are:
      add account NAMES [parent=NAME] [KEY=VALUE ...]
      add cluster NAMES [KEY=VALUE ...]
@@ -118,11 +118,11 @@ _LISTED = (
 )
 _MODIFIED = 'Input line must include "Account", "Cluster", "Federation", "Job", "QOS", "Resource" or "User"\n'
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
-#: what is added, in the words of a refusal
+#: the names of added records in refusals
 _ADDING = {"coordinator": "coordinator", "federation": "federation", "qos": "QOS", "resource": "system resource"}
 
 
-class Said(set[str]):
+class GivenOptions(set[str]):
     """Options that were given. `json`: what follows `--json=`, as in `presentation.json.envelope`; None without it."""
 
     json: str | None = None
@@ -134,30 +134,30 @@ def main(argv: list[str], context: Context) -> int:
     if isinstance(parsed, int):
         return parsed
     options_given, words = parsed
-    said = Said(key for key, _ in options_given)
+    flags = GivenOptions(key for key, _ in options_given)
     for key, value in options_given:
         if key in ("json", "yaml"):
-            said.json = ("yaml=" if key == "yaml" else "") + (value or "")
+            flags.json = ("yaml=" if key == "yaml" else "") + (value or "")
 
-    if "version" in said or words[:1] == ["version"]:
+    if "version" in flags or words[:1] == ["version"]:
         context.out(version_text())
         return 0
-    if said & {"help", "usage"} or words[:1] == ["help"]:
+    if flags & {"help", "usage"} or words[:1] == ["help"]:
         context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS, _COMMANDS))
         return 0
-    if said.json in ("list", "yaml=list"):
+    if flags.json in ("list", "yaml=list"):
         from spritz.presentation.json.envelope import show as show_versions
 
-        show_versions(context, said.json, {})
+        show_versions(context, flags.json, {})
         return 0
 
     try:
-        return _interactive(said, context) if not words else _line(words, said, context)
+        return _interactive(flags, context) if not words else _line(words, flags, context)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _interactive(said: Said, context: Context) -> int:
+def _interactive(flags: GivenOptions, context: Context) -> int:
     """Commands from standard input, one a line."""
     status = 0
     last: list[str] = []
@@ -171,8 +171,8 @@ def _interactive(said: Said, context: Context) -> int:
                 words = last
                 context.out(" ".join(words) + "\n")
             last = words or last
-            if words and not _mode(words, said, context):
-                status = _line(words, said, context) or status
+            if words and not _mode(words, flags, context):
+                status = _line(words, flags, context) or status
         except AlreadyReported as silent:
             status = silent.exit_code
         except (SpritzError, ValueError) as error:
@@ -184,7 +184,7 @@ def _interactive(said: Said, context: Context) -> int:
 _MODES = {name: name for name in ("associations", "oneliner", "parsable", "quiet", "readonly", "verbose")}
 
 
-def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
+def _mode(words: Sequence[str], flags: GivenOptions, context: Context) -> bool:
     """`quiet`, `readonly` and their like hold for what follows."""
     mode = _MODES.get(words[0].lower())
     if mode is None:
@@ -192,14 +192,16 @@ def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
     if len(words) > 1:
         context.err(f"too many arguments for {words[0]} keyword\n")
     else:
-        said.add(mode)
+        flags.add(mode)
     return True
 
 
-def _line(words: Sequence[str], said: Said, context: Context) -> int:
-    if "verbose" in said and "quiet" not in said:
-        asked = locate_database()
-        context.info(f"accounting_storage/{asked.kind}: {asked.host}:{asked.port}, cluster {asked.cluster_name}")
+def _line(words: Sequence[str], flags: GivenOptions, context: Context) -> int:
+    if "verbose" in flags and "quiet" not in flags:
+        database = locate_database()
+        context.info(
+            f"accounting_storage/{database.kind}: {database.host}:{database.port}, cluster {database.cluster_name}"
+        )
     verb = match(words[0].lower(), _VERBS, 2)
     if verb is None:
         context.err(f"invalid keyword: {words[0]}\n")
@@ -210,34 +212,34 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
     if verb in _ALONE and len(words) > 1:
         context.err(f"too many arguments for {words[0]} keyword\n")
         return 1
-    if "readonly" in said and verb in _CHANGING:
+    if "readonly" in flags and verb in _CHANGING:
         context.err("Can't run this command in readonly mode.\n")
         return 1
-    if verb != "show" and said.json is not None:
+    if verb != "show" and flags.json is not None:
         raise Fatal(f"--json and --yaml are not supported by Spritz with {verb}")
     if verb not in ("add", "modify", "delete", "show"):
-        return _other(verb, words[1:], said, context)
+        return _other(verb, words[1:], flags, context)
     name = words[1].lower() if len(words) > 1 else ""
     name = "reservation" if name == "resv" else name
     name = "transaction" if name in ("tx", "txn", "txns") else name
     entity = match(name.removesuffix("s") if name not in ("qos", "tres", "stats") else name, _ENTITIES, 2)
     where, setting = read(words[2:])
     if verb == "show":
-        return _show(entity, where, said, context)
+        return _show(entity, where, flags, context)
     if entity == "job" and verb == "modify":
         from spritz.cli.manager.jobs import modify_jobs
 
         connection, cluster = connected(context)
         with connection:
-            return modify_jobs(connection, cluster, where, setting, context, at_once="immediate" in said)
-    return _edit(verb, entity, where, setting, said, context)
+            return modify_jobs(connection, cluster, where, setting, context, at_once="immediate" in flags)
+    return _edit(verb, entity, where, setting, flags, context)
 
 
 def _connected(context: Context) -> DatabaseConnection:
     return connected(context)[0]
 
 
-def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int:
+def _other(verb: str, words: Sequence[str], flags: GivenOptions, context: Context) -> int:
     """Commands that are about files and the daemon."""
     from spritz.cli.manager import daemon, files
 
@@ -245,7 +247,7 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
         return daemon.ping(context)
     if verb == "clear" and not words:
         return daemon.clear_statistics(None, (), context)
-    at_once = "immediate" in said
+    at_once = "immediate" in flags
     conditions = read(words)[0]
     with _connected(context) as connection:
         if verb == "dump":
@@ -253,28 +255,28 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
         if verb == "load":
             return files.load(connection, conditions, context, at_once=at_once)
         if verb == "archive":
-            return files.archive(connection, conditions, context, at_once=at_once, quiet="quiet" in said)
+            return files.archive(connection, conditions, context, at_once=at_once, quiet="quiet" in flags)
         if verb == "clear":
             return daemon.clear_statistics(connection, words, context)
         return daemon.reconfigure(connection) if verb == "reconfigure" else daemon.shutdown(connection)
 
 
-def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
+def _show(entity: str | None, where: list[Word], flags: GivenOptions, context: Context) -> int:
     if entity in (None, "coordinator", "job"):
         context.err(f"No valid entity in list command\n{_LISTED}")
         return 1
     assert entity is not None
-    if said.json is not None:
+    if flags.json is not None:
         from spritz.presentation.json.associations import ENTITIES
         from spritz.presentation.json.envelope import version_of
 
         if entity not in ENTITIES:
             raise Fatal(f"--json and --yaml are not supported by Spritz yet with show {entity}")
-        version_of(said.json)
-    style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
+        version_of(flags.json)
+    style = Style(header="noheader" not in flags, parsable=2 if "parsable2" in flags else int("parsable" in flags))
     if entity in ("configuration", "event", "reservation", "runawayjobs", "stats"):
-        return _show_live(entity, where, style, said, context)
-    if "associations" in said:
+        return _show_live(entity, where, style, flags, context)
+    if "associations" in flags:
         where = [*where, Word("", "=", "withassoc", "withassoc")]
     with _connected(context) as connection:
         deleted = any(modifier_of(word) == "withdeleted" for word in where)
@@ -290,10 +292,10 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
 
             return resources_by_cluster(connection)
 
-        return show(entity, where, book, style, context, said.json, hold)
+        return show(entity, where, book, style, context, flags.json, hold)
 
 
-def _show_live(entity: str, where: list[Word], style: Style, said: Said, context: Context) -> int:
+def _show_live(entity: str, where: list[Word], style: Style, flags: GivenOptions, context: Context) -> int:
     """Lists that are not of the book."""
     from spritz.cli.manager import daemon
 
@@ -313,10 +315,12 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
             return show_reservations(connection, cluster, where, style, context)
         from spritz.cli.manager.jobs import show_runaway
 
-        return show_runaway(connection, cluster, where, style, context, at_once="immediate" in said)
+        return show_runaway(connection, cluster, where, style, context, at_once="immediate" in flags)
 
 
-def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
+def _edit(
+    verb: str, entity: str | None, where: list[Word], setting: list[Word], flags: GivenOptions, context: Context
+) -> int:
     from functools import partial
 
     from spritz.cli.manager import add, change, rawusage, rename
@@ -346,44 +350,44 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
         if verb == "add":
             return adding[entity](book, [*where, *setting], context)
         need_values(where, context)
-        asked = conditions(where, context)
+        selection = conditions(where, context)
         if verb == "delete":
-            need_some(asked, entity, context)
-            return deleting[entity](book, asked, context)
+            need_some(selection, entity, context)
+            return deleting[entity](book, selection, context)
         renamed, others = rename.split_settings(setting) if entity == "user" else (None, setting)
         if renamed is not None:
-            return rename.rename_user(book, asked, renamed, others, context)
+            return rename.rename_user(book, selection, renamed, others, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")
 
             raise AlreadyReported
         if entity == "cluster":
-            return _edit_clusters(book, asked, setting, context)
-        return modifying[entity](book, asked, setting, context)
+            return _edit_clusters(book, selection, setting, context)
+        return modifying[entity](book, selection, setting, context)
 
     forget, setting = (
         rawusage.split_settings(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
     )
     with _connected(context) as connection:
         if forget:
-            asked = conditions(where, context)
-            status = rawusage.reset(entity, get_book(connection), asked, forget, context)
+            selection = conditions(where, context)
+            status = rawusage.reset(entity, get_book(connection), selection, forget, context)
             if status or not setting:
                 return status
         added = _ADDING.get(entity, f"{entity}s") if verb == "add" else None
-        status = commit(connection, context, make, at_once="immediate" in said, adding=added)
+        status = commit(connection, context, make, at_once="immediate" in flags, adding=added)
         # Done in part: on the clusters that have the account.
         return status or int(bool(lacking))
 
 
-def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:
+def _edit_clusters(book: Book, selection: Conditions, setting: list[Word], context: Context) -> Edit:
     """Limits of the tree's root, or how it stands in its federation."""
     federated, limits = federations.split_settings(setting)
     if not federated:
-        return change.modify_clusters(book, asked, limits, context)
-    text, puts, drops = federations.modify_clusters(book, asked, federated, context)
+        return change.modify_clusters(book, selection, limits, context)
+    text, puts, drops = federations.modify_clusters(book, selection, federated, context)
     if limits:
-        more, others, _ = change.modify_clusters(book, asked, limits, context)
+        more, others, _ = change.modify_clusters(book, selection, limits, context)
         text, puts = text + more, [*puts, *others]
     return text, puts, drops
 

@@ -42,7 +42,7 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _show_options(merged: Values, context: Context) -> None:
-    """What -v prints: the options; with -vv the environment too."""
+    """Print the options, as -v does; with -vv the environment too."""
     from spritz.cli.submit import listing
 
     listing.show(merged, context)
@@ -130,7 +130,7 @@ def in_force(parts: list[Values], options: Values, script: scripts.BatchScript, 
 
 
 def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:
-    """What #SBATCH lines say, component by component."""
+    """The values of the #SBATCH lines, component by component."""
     components: list[Values] = [scripts.foreign_values(script, outside)]
     for words in scripts.option_words(script):
         line = run_parse(OPTIONS, words, context, stop_early=True, exit_code=255)

@@ -54,7 +54,9 @@ def main(argv: list[str], context: Context) -> int:
         return 0
     if "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ:
         names = next((value for key, value in reversed(options_given) if key == "clusters"), None)
-        clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(options_given))
+        clusters.only(
+            names or context.environ.get("SLURM_CLUSTERS", ""), context, names_source=clusters.source(options_given)
+        )
 
     session = Session(context, full_help)
     session.local = "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ

@@ -99,7 +99,7 @@ def main(argv: list[str], context: Context) -> int:
 
 
 class _Call:
-    """One call."""
+    """One call of scrontab."""
 
     def __init__(self, context: Context, controller: Connection, user: str | None, *, verbose: bool) -> None:
         self._context = context
@@ -170,7 +170,7 @@ class _Call:
         return _commented(kept.text, kept.disabled, _DISABLED)
 
     def _submit(self, text: str) -> CrontabUpdated:
-        """Read it and hand it over. Raises BadLine."""
+        """Parse the text and send it to the controller. Raises BadLine."""
         filtering = filters_of("scrontab", crontab.OPTIONS, self._context)
         jobs = tuple(crontab.Reader(self._context, self._owner, filtering).read(text))
         try:

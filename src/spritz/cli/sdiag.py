@@ -69,8 +69,8 @@ def main(argv: list[str], context: Context) -> int:
         from spritz.presentation.json.diagnostics import statistics
         from spritz.presentation.json.envelope import YAML, show
 
-        asked = (options["json"] or "") if "json" in options else YAML + (options["yaml"] or "")
-        show(context, asked, {"statistics": statistics(figures)}, "GET /slurm/diag")
+        output = (options["json"] or "") if "json" in options else YAML + (options["yaml"] or "")
+        show(context, output, {"statistics": statistics(figures)}, "GET /slurm/diag")
         return 0
     order = next((key for key in ("sort-by-id", "sort-by-time", "sort-by-time2") if key in options), "")
     context.out(_text(figures, order))

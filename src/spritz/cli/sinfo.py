@@ -83,7 +83,7 @@ def main(argv: list[str], context: Context) -> int:
         check_displaced(options_given, context)
         several: list[ControllerConfig] = []
         if "clusters" in options:
-            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            several = clusters.chosen(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("federation", None)
         elif "federation" in options and "local" not in options:
             several = clusters.federated()
@@ -132,7 +132,7 @@ def _run(options: dict[str, str], context: Context, several: list[ControllerConf
 def _show(
     options: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, repeat: bool = False
 ) -> None:
-    """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
+    """Print one listing. `cluster`: for its heading; `again`: an earlier listing was of another cluster."""
     dated = (
         not repeat
         and "noheader" not in options
@@ -157,7 +157,7 @@ def _show(
 def _show_together(
     options: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
 ) -> int:
-    """One listing, or one document, of all nodes of the clusters."""
+    """Print one listing, or one document, with the nodes of all clusters."""
     if "json" in options:
         listing.show_json(controller for _, controller in clusters.connections(several, lambda: _connected(context)))
         return 0
@@ -178,7 +178,7 @@ def _connected(context: Context) -> Connection:
 
 
 def _seconds(options: dict[str, str], context: Context) -> int:
-    """Of --iterate; 0 when it was not given. Raises SpritzError."""
+    """The seconds of --iterate; 0 without it. Raises SpritzError."""
     if "iterate" not in options:
         return 0
     text = options["iterate"]

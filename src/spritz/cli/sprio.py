@@ -83,20 +83,20 @@ def main(argv: list[str], context: Context) -> int:
         _say_options(options, sum(1 for key, _ in options_given if key == "verbose"), context)
     try:
         if "clusters" in options:
-            clusters.only(options["clusters"], context, said=clusters.source(options_given))
+            clusters.only(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("sibling", None)
             return _run(options, context)
         several: list[ControllerConfig] = []
         if "local" not in options:
-            asked = options.keys() & {"federation", "sibling"}
-            several = clusters.federated() if asked else clusters.federated_by_default()
+            by_option = options.keys() & {"federation", "sibling"}
+            several = clusters.federated() if by_option else clusters.federated_by_default()
         return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
 def _say_options(options: dict[str, str], times: int, context: Context) -> None:
-    """What is asked for, as Slurm says it."""
+    """Print the options in Slurm's words."""
     rule = "-" * 29
     rows = [("format", options.get("format")), ("job_flag", str(int("jobs" in options)))]
     rows += [("jobs", options.get("jobs")), ("partition", options.get("partition")), ("users", options.get("user"))]

@@ -116,7 +116,7 @@ def main(argv: list[str], context: Context) -> int:
         conditions.check_displaced(options_given, context)
         several: list[ControllerConfig] = []
         if "clusters" in options:
-            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            several = clusters.chosen(options["clusters"], context, names_source=clusters.source(options_given))
             options.pop("federation", None)
             if len(several) > 1 and "noheader" in options:
                 options["name-clusters"] = ""
@@ -173,7 +173,7 @@ def _show(
     *,
     repeat: bool = False,
 ) -> None:
-    """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
+    """Print one listing. `cluster`: for its heading; `again`: an earlier listing was of another cluster."""
     dated = (
         not repeat
         and "noheader" not in options
@@ -192,7 +192,7 @@ def _show(
 
 
 def _show_together(options: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
-    """One listing, or one document, of all jobs of the clusters."""
+    """Print one listing, or one document, with the jobs of all clusters."""
     from spritz.cli.queue import conditions
     from spritz.cli.queue.jobs import JobListing
 
@@ -218,7 +218,7 @@ def _connected(context: Context) -> Connection:
 
 
 def _listing(options: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
-    """What to do at each listing. Everything wrong with the options is said here, before anybody is asked."""
+    """The function that prints one listing. Reports every mistake in the options before any daemon is asked."""
     from spritz.cli.queue import conditions
 
     job_filter = conditions.build_filter(options, context)

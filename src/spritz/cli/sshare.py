@@ -164,7 +164,7 @@ def _columns(text: str, context: Context) -> list[TableColumn]:
 
 
 def _users(options: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Whose associations are asked for: one's own by default; None is everybody's."""
+    """The users whose associations are requested: by default the caller; None: all users."""
     if "all" in options:
         return None
     if options.get("users"):

@@ -120,7 +120,7 @@ def main(argv: list[str], context: Context) -> int:
 
 
 class _Call:
-    """One call."""
+    """One call of strigger."""
 
     def __init__(self, options: dict[str, str], context: Context) -> None:
         self._given = options

@@ -24,7 +24,7 @@ _SOON_SECONDS, _AGAIN_SECONDS = 0.002, 0.1
 
 
 def set_launcher(pid: int) -> None:
-    """This process is a child of the server that works for that launcher."""
+    """Record that this process is a child of the command server, which works for that launcher."""
     global _launcher, _launcher_process
     _launcher = pid
     _launcher_process = identify(pid) if pid else Process(0, 0)
@@ -96,7 +96,7 @@ def _stop_launcher() -> bool:
 
 
 def _status_of_launcher() -> tuple[str, int, int, int]:
-    """Its state as ps shows it, and which signals it has pending, blocks and ignores: bit n-1 is signal n."""
+    """The launcher's state as ps shows it, and its pending, blocked and ignored signals: bit n-1 is signal n."""
     with open(f"/proc/{_launcher}/status", encoding="ascii", errors="replace") as file:
         fields = dict(line.split(":", 1) for line in file)
     pending, blocked, ignored = (int(fields[name], 16) for name in ("ShdPnd", "SigBlk", "SigIgn"))

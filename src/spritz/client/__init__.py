@@ -1,7 +1,7 @@
 """Connections to Spritz's daemons: clients and servers of the protocol.
 
 Owns connections, and requests and responses on them; knows no particular request. Requests are msgspec Structs (of
-`model`), told apart by class name; the caller names the type of the answer. Importing this package imports nothing;
+`model`), distinguished by class name; the caller names the type of the answer. Importing this package imports nothing;
 commands import only `client.command.sync` and `client.locate`, which import no asyncio, no logging and no `socket`.
 
 Commands (blocking)

@@ -36,7 +36,7 @@ class RemoteHost(ClientError):
 
 
 class NoDaemonHere(ClientError):
-    """This machine's controller does not run, nor does another daemon that leads users to the other controllers."""
+    """Neither a controller nor another daemon that knows the way to the leading controller runs on this machine."""
 
 
 class ConnectionLost(ClientError):
@@ -44,7 +44,7 @@ class ConnectionLost(ClientError):
 
 
 class CallTimeout(ClientError):
-    """No answer in time: the request may or may not have been carried out."""
+    """No answer came in time: the request may or may not have been carried out."""
 
 
 class RemoteError(ClientError):

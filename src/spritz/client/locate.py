@@ -75,7 +75,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     slurm_user: str = "root"
     state_save_location: str = ""
     message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
-    #: FederationParameters=fed_display: listings show the federation unless told --local
+    #: FederationParameters=fed_display: listings show the federation unless --local is given
     lists_federation: bool = False
 
     @property
@@ -136,7 +136,7 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on this machine, judged by its name."""
+        """Whether slurmdbd runs on this machine, judged by its host's name."""
         name = os.uname().nodename
         return self.host in ("localhost", "127.0.0.1", "::1", name, name.split(".")[0])
 
@@ -192,10 +192,10 @@ def state_home() -> str:
     base = os.environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):
         return os.path.join(base, "spritz")
-    own = os.path.join(_home(), ".local/state/spritz")
-    if os.geteuid() == 0 and not os.path.exists(os.path.join(own, "default/etc/slurm.conf")):
+    user_home = os.path.join(_home(), ".local/state/spritz")
+    if os.geteuid() == 0 and not os.path.exists(os.path.join(user_home, "default/etc/slurm.conf")):
         return system_state_home()
-    return own
+    return user_home
 
 
 def system_state_home() -> str:
@@ -278,8 +278,8 @@ def working_cluster(controller: ControllerConfig) -> str:
 def _working_cluster(this_cluster: ControllerConfig) -> ControllerConfig:
     """The controller of the surrounding allocation. Raises ClientError for an invalid variable."""
     text = os.environ[WORKING_CLUSTER]
-    name, _, rest = text.partition(":")
-    host, _, port = rest.rpartition(":")[0].rpartition(":")
+    name, _, address = text.partition(":")
+    host, _, port = address.rpartition(":")[0].rpartition(":")
     if name.lower() == this_cluster.cluster_name:
         return this_cluster
     if not (name and host and port.isdecimal() and 0 < int(port) < 65536):
@@ -345,8 +345,8 @@ def _last(by_key: dict[str, list[str]], key: str, default: str) -> str:
 
 def _host_address(value: str) -> str:
     """`name(address)` or `name`: the address to connect to."""
-    name, bracket, rest = value.partition("(")
-    return rest.rstrip(")").strip() if bracket else name.strip()
+    name, bracket, address = value.partition("(")
+    return address.rstrip(")").strip() if bracket else name.strip()
 
 
 def _port(path: str, value: str) -> int:

@@ -54,8 +54,8 @@ def remove_left_over(directory: int) -> None:
             continue
         try:
             flock(lock, LOCK_EX | LOCK_NB)
-            for left in (name.removesuffix(".lock"), name):
-                os.unlink(left, dir_fd=directory)
+            for file_name in (name.removesuffix(".lock"), name):
+                os.unlink(file_name, dir_fd=directory)
         except OSError:
             pass  # it is held, or another server was faster
         finally:

@@ -107,7 +107,7 @@ class Parent:
         self._limits = process_state.own_limits()
 
     def run(self) -> None:
-        """Run until idle, told to end, or out of date; then until the last command has ended."""
+        """Run until idle, stopped, or out of date; then until the last command has ended."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGTERM, lambda number, frame: self._retire())
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
@@ -311,9 +311,9 @@ class Parent:
         for pid in list(self._halted):
             connection = self._connections.get(pid, -1)
             if connection >= 0:
-                left = select.poll()
-                left.register(connection, 0)
-            if connection < 0 or left.poll(0):
+                hang_up = select.poll()
+                hang_up.register(connection, 0)
+            if connection < 0 or hang_up.poll(0):
                 self._halted.discard(pid)
                 os.kill(pid, signal.SIGKILL)
 
@@ -339,7 +339,7 @@ class Parent:
             pass
 
     def _turn_away(self) -> None:
-        """No child can serve: tell the launcher to run the command itself."""
+        """Tell the launcher to run the command itself, since no child can serve it."""
         try:
             connection, _ = self._listener.accept()
         except OSError:

@@ -75,7 +75,7 @@ def _perform(name: str, words: list[str], commands: dict[str, Main]) -> None:
 def _stream(
     connection: sync.Connection, request: Struct, item_type: type[Struct], *, timeout: float | None = None
 ) -> Iterator[Struct]:
-    """One piece with one job, decoded from bytes as in a real answer."""
+    """A piece of a stream with one job, decoded from bytes as in a real answer."""
     connection.send(request)
     answer: Struct
     if item_type is JobRows and isinstance(request, ListJobs):

@@ -154,8 +154,8 @@ def enforced(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _private(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What the controller hides from other users; `cloud` is handled in `power`, `accounts` and `events` by
-    slurmdbd.
+    """The kinds of records that the controller hides from other users; `cloud` is handled in `power`, `accounts` and
+    `events` by slurmdbd.
     """
     kept = ("jobs", "nodes", "partitions", "reservations", "usage", "users")
     return kept if "all" in words else tuple(word for word in words if word in kept)
@@ -230,7 +230,7 @@ def preemption_policy(have: Settings) -> PreemptionPolicy:
 
 
 def _consumables(settings: Settings) -> tuple[str, bool]:
-    """What jobs share a node by ("core", "cpu", "socket"), and whether memory is consumable."""
+    """The unit that jobs on one node share ("core", "cpu", "socket"), and whether memory is consumable."""
     words = settings.words("SelectTypeParameters")
     if settings.text("SelectType") == "select/linear":
         return "core", settings.given("SelectTypeParameters") and "CR_Memory" in words
@@ -239,7 +239,7 @@ def _consumables(settings: Settings) -> tuple[str, bool]:
 
 
 def _shared_by(words: tuple[str, ...]) -> tuple[str, bool]:
-    """As CR_* say; "" if none does."""
+    """The unit and memory of the CR_* words; "" if there is none."""
     for word in words:
         base = word.lower().removeprefix("cr_").removesuffix("_memory")
         if base in ("cpu", "core", "socket"):
@@ -314,14 +314,14 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
     configs = []
     for line in parsed.nodes:
         specs, shape = specs_of(line), _capacity(line, parsed.settings)
-        made: dict[tuple[int, ...], NodeCapacity] = {}
+        capacities: dict[tuple[int, ...], NodeCapacity] = {}
         common = _common(line)
         for name, hostname, address, port in zip(line.names, line.hostnames, line.addresses, line.ports, strict=True):
             positions = tuple(sorted([*everywhere, *entries_of.get(name, ())]))
-            whole = made.get(positions)
+            whole = capacities.get(positions)
             if whole is None:
                 lines = [gres.lines[position] for position in positions]
-                whole = made[positions] = replace(shape, gres=capacity(specs, lines))
+                whole = capacities[positions] = replace(shape, gres=capacity(specs, lines))
             state, reason = common.initial_state, common.reason
             if name in downs:
                 state, reason = downs[name].state, downs[name].reason or reason
@@ -349,7 +349,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
 
 
 def _common(line: NodeLine) -> NodeConfig:
-    """What all nodes of a line have in common."""
+    """The settings that all nodes of a line have in common."""
     state = str(line["State"])
     return NodeConfig(
         name="",

@@ -108,9 +108,9 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
             else:
                 diagnostics.error(line.place, "Name is missing", key="Name", hint="write Name=gpu, or another name")
             continue
-        made = _line(values, line.place, diagnostics)
-        if made is not None:
-            entries.append(made)
+        parsed = _line(values, line.place, diagnostics)
+        if parsed is not None:
+            entries.append(parsed)
     return GresFile(lines=tuple(entries), autodetect=autodetect)
 
 
@@ -125,7 +125,7 @@ def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -
         diagnostics.error(place, "Name is missing", key="Name", hint="write Name=gpu, or another name")
         return None
     count = values.get("Count")
-    made = GresLine(
+    parsed = GresLine(
         nodes=nodes,
         name=name,
         type=str(values.get("Type", "")),
@@ -138,8 +138,8 @@ def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -
         multiple_files=bool(multiple),
         place=place,
     )
-    _check_line(made, bool(files), isinstance(count, int), diagnostics)
-    return made
+    _check_line(parsed, bool(files), isinstance(count, int), diagnostics)
+    return parsed
 
 
 def _words(value: Value) -> tuple[str, ...]:
@@ -211,19 +211,21 @@ def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[Gres
     for spec in specs:
         if spec.name in SHARED:
             continue
-        left = spec.count
+        unassigned = spec.count
         for line in lines:
-            if line.name != spec.name or left <= 0 or (spec.type and line.type and line.type != spec.type):
+            if line.name != spec.name or unassigned <= 0 or (spec.type and line.type and line.type != spec.type):
                 continue
-            count = min(left, line.count)
+            count = min(unassigned, line.count)
             capacities.append(_devices(line, line.type or spec.type, count, next_index.get(spec.name, 0)))
             next_index[spec.name] = next_index.get(spec.name, 0) + count
-            left -= count
-        if left > 0:
+            unassigned -= count
+        if unassigned > 0:
             flags = ("no_consume",) if spec.no_consume else ()
             first = next_index.get(spec.name, 0)
-            capacities.append(GresCapacity(name=spec.name, type=spec.type, count=left, first_index=first, flags=flags))
-            next_index[spec.name] = first + left
+            capacities.append(
+                GresCapacity(name=spec.name, type=spec.type, count=unassigned, first_index=first, flags=flags)
+            )
+            next_index[spec.name] = first + unassigned
     gpus = [line for line in capacities if line.name == "gpu"]
     for spec in specs:
         if spec.name in SHARED:

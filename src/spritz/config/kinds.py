@@ -264,9 +264,9 @@ def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags"
         given = [word for word in (part.strip().lower() for part in text.split(",")) if word]
         numbers = {}
         for place, word in enumerate(given):
-            left, equals, number = word.partition("=")
-            if equals and left in counted and number.isascii() and number.isdigit():
-                given[place], numbers[left] = left, f"={int(number)}"
+            flag, equals, number = word.partition("=")
+            if equals and flag in counted and number.isascii() and number.isdigit():
+                given[place], numbers[flag] = flag, f"={int(number)}"
         if given == [empty.lower()] and empty:
             return ()
         if not set(given) <= set(by_lower):
@@ -325,7 +325,7 @@ def _options_of(text: str) -> tuple[str, ...]:
     import re  # rarely needed, and commands read slurm.conf too
 
     hosts = re.compile(r"://[^,/?\s]*(?:,[\w.:\[\]%-]+)+(?=[/?])")
-    marked = hosts.sub(lambda found: found[0].replace(",", "\0"), text)
+    marked = hosts.sub(lambda match: match[0].replace(",", "\0"), text)
     return tuple(word.replace("\0", ",") for word in words_of(marked))
 
 

@@ -74,8 +74,8 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
         kept = kept_nodes(text)
         if sign == "-":
             gone = {name for names, _count in kept for name in names}
-            left = ((tuple(name for name in names if name not in gone), count) for names, count in policy.kept)
-            return replace(policy, kept=tuple(item for item in left if item[0]))
+            exceptions = ((tuple(name for name in names if name not in gone), count) for names, count in policy.kept)
+            return replace(policy, kept=tuple(item for item in exceptions if item[0]))
         return replace(policy, kept=(*policy.kept, *kept) if sign else kept)
     field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}.get(key)
     if field is None:

@@ -1,4 +1,4 @@
-"""What `scontrol show config` prints: keys in Slurm's order and spelling, values in Slurm's forms.
+"""The output of `scontrol show config`: keys in Slurm's order and spelling, values in Slurm's forms.
 
 Pure. What only the running controller knows (its start, the next job id, uids) comes in as `live`.
 
@@ -137,7 +137,7 @@ def _or(name: str, absent: str) -> Callable[[LoadedConfig], tuple[str, str]]:
 
 
 def _tres(config: LoadedConfig) -> tuple[str, str]:
-    """Those that every cluster has come first, whatever is configured."""
+    """The TRES of the cluster; those that every cluster has come first."""
     named = (word.lower() for word in config.settings.words("AccountingStorageTRES"))
     return "AccountingStorageTRES", ",".join(dict.fromkeys((*_TRES, *named)))
 

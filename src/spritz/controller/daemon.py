@@ -127,7 +127,7 @@ async def serve(
     slurm_uid: int,
     pid_file: PidFile,
 ) -> int:
-    """Serve until told to stop. Returns the exit status: 0 after a clean stop, STAND_BY after the loss of the lease."""
+    """Serve until stopped. Returns the exit status: 0 after a clean stop, STAND_BY after the loss of the lease."""
     return await _Daemon(options, configuration, membership, log, slurm_uid).run(startup, pid_file)
 
 
@@ -181,7 +181,7 @@ class _Daemon:
         return 0
 
     async def _run_leading(self, journal: Journal, recovered: Recovered, startup: Startup, pid_file: PidFile) -> None:
-        """Serve with this journal, until told to stop or something fails. Raises JournalError, alone or in a group."""
+        """Serve with this journal, until stopped or a failure. Raises JournalError, alone or in a group."""
         settings = self._configuration.loaded.settings
         if self._options.clear and settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
             self._log.warning(
@@ -204,7 +204,7 @@ class _Daemon:
     # Parts
 
     async def _serve(self, context: Context, recovered: Recovered, startup: Startup, pid_file: PidFile) -> None:
-        """Listen and answer until told to stop, then stop in order, except for the journal and the tasks."""
+        """Listen and answer until stopped, then stop in order, except for the journal and the tasks."""
         journal = context.journal
         committer = CommitThread(lambda error: self._journal_failed(context, error))
         cluster = self._assemble(context, committer, recovered)
@@ -308,8 +308,8 @@ class _Daemon:
             leading = context.journal
 
             def record_again() -> None:
-                told = record(leading, self._configuration, self._membership, self._log)
-                context.tasks.spawn_contained(told, name="agreement")
+                recording = record(leading, self._configuration, self._membership, self._log)
+                context.tasks.spawn_contained(recording, name="agreement")
 
             context.nodes.on_term.append(record_again)
         context.writer = writer = SingleWriter(

@@ -123,7 +123,7 @@ class Counting:
         self.backfilled_since += jobs
 
     def figures(self, context: Figured) -> Diagnostics:
-        """What `sdiag` shows, as of now. The first call also measures how long a reading of the clock takes."""
+        """The present figures of `sdiag`. The first call also measures how long a reading of the clock takes."""
         if self._latency < 0:
             began = perf_counter()
             for _ in range(1000):

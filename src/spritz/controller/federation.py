@@ -79,7 +79,7 @@ class Federation:
     def __init__(self, context: Federating) -> None:
         self._context = context
         self._submissions = Submissions(context)
-        #: cluster -> jobs about which it may have to be told something
+        #: cluster -> jobs about which it may need a request
         self._due: dict[str, dict[int, None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         #: copies that hold the lock and have not started -> since when
@@ -114,7 +114,7 @@ class Federation:
             self._leaving = False
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """What other clusters ask, through slurmdbd."""
+        """The handlers of requests from other clusters, which come through slurmdbd."""
         return {
             PutSibling: self._put,
             **dict.fromkeys((RevokeSibling, AskLock, ReturnLock, ReportSibling), self._take),
@@ -155,14 +155,14 @@ class Federation:
             self._look_at(state.jobs[job_id])
 
     def _look_at(self, job: Job) -> None:
-        tie = job.federation
-        assert tie is not None, f"job {job.id} has no siblings"
-        holding = not tie.is_origin and tie.lock == HELD and job.state is JobState.PENDING
+        federated = job.federation
+        assert federated is not None, f"job {job.id} has no siblings"
+        holding = not federated.is_origin and federated.lock == HELD and job.state is JobState.PENDING
         if holding:
             self._holding.setdefault(job.id, self._context.clock.monotonic())
         else:
             self._holding.pop(job.id, None)
-        for cluster in [*peers(job), *([tie.origin] if holding else [])]:
+        for cluster in [*peers(job), *([federated.origin] if holding else [])]:
             self._due_at(cluster)[job.id] = None
             self._wakes[cluster].set()
 
@@ -217,9 +217,9 @@ class Federation:
             del self._holding[job_id]
             self._context.writer.handle_own(LockUnused(job_id=job_id))
         else:
-            tie = self._context.machine.state.jobs[job_id].federation
-            assert tie is not None, f"job {job_id} has no origin"
-            self._due[tie.origin][job_id] = None
+            federated = self._context.machine.state.jobs[job_id].federation
+            assert federated is not None, f"job {job_id} has no origin"
+            self._due[federated.origin][job_id] = None
 
     async def _tell(self, cluster: str, job_id: int) -> bool:
         """Send what is due, one request after the other. False: the last one must be repeated. Raises ClientError."""

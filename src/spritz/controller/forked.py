@@ -49,7 +49,7 @@ class ForkRefused(SpritzError):
 
 
 class Forks:
-    """What becomes of the forks of this process: the system's limits hold for all of its children together.
+    """Counts of this process's forks: the system's limits hold for all of its children together.
 
     `refused`, `overdue` and `failed` count forks that the system refused, children that were killed for their time, and
     children that failed in another way.

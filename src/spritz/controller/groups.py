@@ -52,12 +52,12 @@ def changed_groups(changes: Mapping[str, object]) -> tuple[str, ...]:
 
 def with_changed_numbers(changes: Mapping[str, object], gid_of: GidOf) -> dict[str, object]:
     """Changes of a partition, with group names resolved to numbers."""
-    made = dict(changes)
+    lookups = dict(changes)
     for names, numbers, look_up in (
         ("allow_groups", "allow_gids", _allowed),
         ("deny_groups", "deny_gids", group_numbers),
     ):
-        members = made.get(names)
+        members = lookups.get(names)
         if isinstance(members, (list, tuple)):
-            made[numbers] = list(look_up(tuple(map(str, members)), gid_of))
-    return made
+            lookups[numbers] = list(look_up(tuple(map(str, members)), gid_of))
+    return lookups

@@ -1,4 +1,4 @@
-"""What each task of a step is bound to on a node: CPU masks and GPU masks.
+"""The binding of each task of a step on a node: CPU masks and GPU masks.
 
 All masks are over the node's CPUs or devices, and a task gets part of what its step has there. Whether the node can
 carry out the binding is not decided here.

@@ -1,4 +1,4 @@
-"""What one job counts towards the limits of its association and QOS, and what it adds to their usage.
+"""The amounts of one job that count towards the limits of its association and QOS, and towards their usage.
 
 A pending job counts as submitted; a running job counts with the resources that it holds, and adds to usage while it
 runs.

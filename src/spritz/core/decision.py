@@ -44,7 +44,7 @@ class Fault(Exception):
     """A fault of the core: a decision raised what it must not, and was taken back. The cause is chained.
 
     `subject`: what the decision was about, so that it can be set aside. `story`: the record that it was about, as it
-    was before, and the last events that the decision had recorded, for whoever mends this.
+    was before, and the last events that the decision had recorded, for the developer who repairs it.
     """
 
     def __init__(self, subject: Subject, story: Sequence[Struct] = ()) -> None:
@@ -96,7 +96,7 @@ class DecisionContext:
             self.effects.append(effect)
 
     def commit(self) -> None:
-        """What was recorded stays."""
+        """Keep the recorded events."""
         self.state.undo.forget()
 
     def roll_back(self) -> None:

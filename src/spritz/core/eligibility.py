@@ -1,5 +1,5 @@
-"""Whether a pending job may be considered for a start, and if not, the reason. These are the reasons that the core
-itself sets; the scheduler sets the others.
+"""Decide whether a pending job may be considered for a start, and if not, the reason. These are the reasons that the
+core itself sets; the scheduler sets the others.
 
 Source: squeue(1) JOB REASON CODES; order of precedence as in Slurm: hold, dependency, begin time.
 """
@@ -43,7 +43,7 @@ def may_wait(job: Job) -> bool:
 
 
 def accrues_age(job: Job) -> bool:
-    """Whether its age priority accrues while it waits (limits on accrual permitting)."""
+    """Whether the job's age priority accrues while it waits (limits on accrual permitting)."""
     return job.accrued_at != 0.0 and may_wait(job)
 
 

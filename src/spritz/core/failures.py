@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Failures:
-    """What is known of scripts that failed at once. Kept in memory alone: a restarted controller counts again."""
+    """The scripts that failed at once. Kept in memory alone: a restarted controller counts again."""
 
     __slots__ = ("by_node", "node_of")
 

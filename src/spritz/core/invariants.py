@@ -1,4 +1,4 @@
-"""What must hold of every state. Checked after every test of the core, and after every command in property tests.
+"""Invariants of every state. Checked after every test of the core, and after every command in property tests.
 
 `breaches` looks at one state; `transition_breach` at one event. Both describe what is wrong, with the records
 concerned.

@@ -1,4 +1,4 @@
-"""What of a job's allocation is free for an additional step, node by node.
+"""The part of a job's allocation that is free for an additional step, node by node.
 
 A step holds its CPUs unless it overlaps. It holds memory and GRES only if it asked for an amount: each step has all of
 the job's memory and GPUs by default, so several small steps could otherwise never run together. Differs: in Slurm a
@@ -54,7 +54,7 @@ class Pool:
 
 
 class JobNode:
-    """One node of the job: what the job has there, and what other steps leave free of it."""
+    """One node of the job: the job's resources there, and what other steps leave free of them."""
 
     __slots__ = ("all_cpus", "busy", "cpus", "memory_mib", "name", "pools", "share")
 
@@ -100,11 +100,13 @@ def job_nodes_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> lis
 
 
 def asks_memory(spec: StepSpec) -> bool:
-    """Whether it sets --mem, --mem-per-cpu or --mem-per-gpu, and not to zero, which means all."""
+    """Whether the request sets --mem, --mem-per-cpu or --mem-per-gpu to a value other than zero, which means all
+    memory.
+    """
     return bool(spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu)
 
 
 def asks_gres(spec: StepSpec) -> bool:
-    """Whether it asks for an amount of GRES."""
+    """Whether the request asks for an amount of GRES."""
     by_task = spec.gpus_per_task or spec.gres_per_task
     return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or by_task or spec.gpus_per_socket)

@@ -75,10 +75,11 @@ class Machine:
 
     @contextmanager
     def trial(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Iterator[Outcome]:
-        """What `handle` would return now, with the state that it would leave; afterwards the state is as it was.
+        """The outcome that `handle` would return now, with the state that it would leave; afterwards the state is as it
+        was.
 
-        Nothing else may be decided meanwhile. Raises Fault, and Torn where it could not be taken back, as `handle` does
-        from then on.
+        Nothing else may be decided meanwhile. Raises Fault, and Torn if the state could not be taken back, as `handle`
+        does from then on.
         """
         state, memory = self.state, self.state.memory
         state.memory = memory.copy()
@@ -94,8 +95,8 @@ class Machine:
             raise
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
-        """What `handle` would return now, events and effects included; the state stays unchanged. Costs what `handle`
-        costs.
+        """The outcome that `handle` would return now, events and effects included; the state stays unchanged. Costs as
+        much as `handle`.
         """
         with self.trial(command, now, caller) as outcome:
             return outcome

@@ -1,4 +1,4 @@
-"""What the core keeps beside its state, in no image and no journal: a restarted daemon begins without it.
+"""Data of the core outside of its state, in no image and no journal: a restarted daemon begins without it.
 
 Decisions may change it, as nothing else of a State.
 """
@@ -17,11 +17,11 @@ class Memory:
     __slots__ = ("accrual_freed", "failures", "lacking", "set_aside", "siblings_due")
 
     def __init__(self) -> None:
-        #: what faults of the core were about, and how many there were (`decide.set_aside`)
+        #: the subjects of faults of the core, and the number of faults of each (`decide.set_aside`)
         self.set_aside: dict[Subject, int] = {}
         #: nodes that fail jobs at once (`decide.failing_nodes`)
         self.failures = Failures()
-        #: of `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that time;
+        #: for `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that time;
         #: None: unknown for all
         self.lacking: dict[str, float] | None = None
         #: whether a job that accrues age has made room for another (`decide.accrue`)
@@ -30,11 +30,11 @@ class Memory:
         self.siblings_due: dict[int, None] = {}
 
     def ignores(self, subject: Subject) -> bool:
-        """Whether it must not be looked at again: after its second fault."""
+        """Whether the subject must not be looked at again: after its second fault."""
         return self.set_aside.get(subject, 0) > 1
 
     def copy(self) -> Memory:
-        """For a trial."""
+        """A copy for a trial."""
         other = Memory()
         other.set_aside, other.failures = dict(self.set_aside), self.failures.copy()
         other.lacking = None if self.lacking is None else dict(self.lacking)

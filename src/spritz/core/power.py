@@ -1,4 +1,4 @@
-"""When power saving must act on a node, from the records alone, as `timers` does for jobs.
+"""Deadlines of power saving for a node, from the records alone, as `timers` does for jobs.
 
 If a node is in several partitions, the longest of their times applies.
 
@@ -93,7 +93,9 @@ class Waiting(Protocol):
 
 
 def is_away(node: Node) -> bool:
-    """Whether it is powered down, changing its power state, or rebooting: it need not answer, and no job runs there."""
+    """Whether the node is powered down, changing its power state, or rebooting: it need not answer, and no job runs
+    there.
+    """
     return bool(node.flags & AWAY)
 
 
@@ -164,7 +166,7 @@ def is_kept(state: InPartitions, node: Node) -> bool:
 
 
 class Due(Enum):
-    """What power saving must do about a node; `decide.power` has the decisions."""
+    """The next action of power saving for a node; `decide.power` has the decisions."""
 
     #: it was powered up, and did not register in time
     LATE = "late"

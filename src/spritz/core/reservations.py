@@ -94,7 +94,7 @@ def users_of(state: State, name: str) -> list[Job]:
 
 
 def subject_of(reservation: Reservation) -> str:
-    """What a decision about the reservation is about (`DecisionContext.subject`)."""
+    """The subject of a decision about the reservation (`DecisionContext.subject`)."""
     return f"reservation {reservation.name}"
 
 

@@ -1,4 +1,4 @@
-"""How the guarantees of accounts stand: what each account uses of its own, lends and borrows, and which jobs go first.
+"""The present state of guarantees: what each account uses of its own, lends and borrows, and which jobs go first.
 
 Reads the state alone. Lent is what owners do not use and could not get without a borrower giving back: their unused
 part, less what is idle. It is divided over lenders and borrowers in proportion, so that both sums are equal.
@@ -124,16 +124,16 @@ def _accounts(state: State) -> dict[str, Account]:
     rules = state.rules
     records = {association.account: association for association in rules.policy.associations if not association.user}
     homes = {association.account for association in rules.policy.associations if association.user}
-    made: dict[str, Account] = {}
+    accounts: dict[str, Account] = {}
 
     def make(name: str, seen: frozenset[str]) -> None:
         record = records[name]
-        if record.parent in records and record.parent not in made and record.parent not in seen:
+        if record.parent in records and record.parent not in accounts and record.parent not in seen:
             make(record.parent, seen | {name})
-        parent = made.get(record.parent)
+        parent = accounts.get(record.parent)
         above = (parent, *parent.above) if parent is not None else ()
         guarantee = rules.guarantees.get(record.id)
-        made[name] = Account(
+        accounts[name] = Account(
             record=record,
             depth=sum(1 for account in above if account.guaranteed),
             guaranteed=dict(guarantee.tres) if guarantee is not None else {},
@@ -142,10 +142,11 @@ def _accounts(state: State) -> dict[str, Account]:
         )
 
     for name in sorted(records):
-        if name not in made:
+        if name not in accounts:
             make(name, frozenset({name}))
     ordered = sorted(
-        made.values(), key=lambda account: [*(up.record.account for up in account.above[::-1]), account.record.account]
+        accounts.values(),
+        key=lambda account: [*(up.record.account for up in account.above[::-1]), account.record.account],
     )
     return {
         account.record.account: account for account in ordered if account.guaranteed or account.record.account in homes

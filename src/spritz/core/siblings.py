@@ -1,4 +1,4 @@
-"""Siblings of federated jobs: what the state says of them, and what other clusters are still to be told.
+"""Siblings of federated jobs: their state, and the requests that other clusters must still get.
 
 Pure. `decide.siblings` changes them, and the shell (`controller.federation`) sends what is owed until it is answered.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spritz.model.job.record import Job
     from spritz.model.limits.rules import Rules
 
-#: what a copy that holds, or asks for, the lock says of it
+#: the values of `lock` in a copy that holds, or asks for, the lock
 WANTED, HELD, RETURNED = "wanted", "held", "returned"
 
 
@@ -58,64 +58,65 @@ def own_number(state: InFederation) -> int:
 
 def lock_refusal(job: Job) -> str:
     """Why the federation keeps the job from starting here now; "" if it does not. A copy may ask for the lock."""
-    tie = job.federation
-    if tie is None:
+    federated = job.federation
+    if federated is None:
         return ""
-    if tie.is_origin:
-        return "another cluster has its lock" if tie.lock or not tie.local else ""
-    return "" if tie.lock == HELD else "its origin has the lock"
+    if federated.is_origin:
+        return "another cluster has its lock" if federated.lock or not federated.local else ""
+    return "" if federated.lock == HELD else "its origin has the lock"
 
 
 def locked_elsewhere(job: Job) -> bool:
     """Whether another cluster alone may start, or has started, this origin's job: no deadline of waiting ends it."""
-    tie = job.federation
-    return tie is not None and tie.is_origin and bool(tie.lock)
+    federated = job.federation
+    return federated is not None and federated.is_origin and bool(federated.lock)
 
 
-def entry_of(tie: Federated, cluster: str) -> Sibling | None:
+def entry_of(federated: Federated, cluster: str) -> Sibling | None:
     """The copy on that cluster; None if there is none."""
-    return next((sibling for sibling in tie.siblings if sibling.cluster == cluster), None)
+    return next((sibling for sibling in federated.siblings if sibling.cluster == cluster), None)
 
 
-def with_entry(tie: Federated, entry: Sibling) -> Federated:
-    """With this in place of what was known of the cluster's copy."""
+def with_entry(federated: Federated, entry: Sibling) -> Federated:
+    """The record with this entry in place of the cluster's earlier one."""
     return replace(
-        tie, siblings=tuple(entry if sibling.cluster == entry.cluster else sibling for sibling in tie.siblings)
+        federated,
+        siblings=tuple(entry if sibling.cluster == entry.cluster else sibling for sibling in federated.siblings),
     )
 
 
 def peers(job: Job) -> list[str]:
-    """Clusters that are to be told something, or asked."""
-    tie = job.federation
-    if tie is None:
+    """The clusters that this cluster must send a request to."""
+    federated = job.federation
+    if federated is None:
         return []
-    if tie.is_origin:
+    if federated.is_origin:
         ended = job.state.ended
         return [
             sibling.cluster
-            for sibling in tie.siblings
+            for sibling in federated.siblings
             if sibling.state in (SiblingState.DUE, SiblingState.LEAVING)
             or (ended and sibling.state is SiblingState.PLACED)
         ]
-    owes = tie.lock in (WANTED, RETURNED) or phase_of(job) != tie.reported
-    return [tie.origin] if owes else []
+    owes = federated.lock in (WANTED, RETURNED) or phase_of(job) != federated.reported
+    return [federated.origin] if owes else []
 
 
 def owed(job: Job, cluster: str, own_cluster: str) -> SiblingRequest | None:
-    """What that cluster is to be told first; None: nothing. Script and environment are for the shell to add."""
-    tie = job.federation
-    if tie is None:
+    """The next request from this cluster to that one; None: none. The shell adds script and environment."""
+    federated = job.federation
+    if federated is None:
         return None
-    if not tie.is_origin:
-        return _owed_to_origin(job, tie, own_cluster) if cluster == tie.origin else None
-    entry = entry_of(tie, cluster)
+    if not federated.is_origin:
+        return _owed_to_origin(job, federated, own_cluster) if cluster == federated.origin else None
+    entry = entry_of(federated, cluster)
     if entry is None:
         return None
     if entry.state is SiblingState.LEAVING:
         return RevokeSibling(job_id=job.id, copy=entry.copy, by_uid=job.cancelled_by_uid)
-    if entry.state is SiblingState.DUE and tie.request is not None:
+    if entry.state is SiblingState.DUE and federated.request is not None:
         # What the origin has waited for need not be waited for again.
-        spec = replace(tie.request, hold=False, dependencies=(), clusters=(), cluster_features="")
+        spec = replace(federated.request, hold=False, dependencies=(), clusters=(), cluster_features="")
         spec = replace(spec, priority=None) if spec.priority == 0 else spec
         return PutSibling(
             job_id=job.id, origin=own_cluster, copy=entry.copy, spec=spec, restart_count=job.restart_count
@@ -123,14 +124,14 @@ def owed(job: Job, cluster: str, own_cluster: str) -> SiblingRequest | None:
     return None
 
 
-def _owed_to_origin(job: Job, tie: Federated, own_cluster: str) -> SiblingRequest | None:
+def _owed_to_origin(job: Job, federated: Federated, own_cluster: str) -> SiblingRequest | None:
     phase = phase_of(job)
-    if phase != tie.reported:
+    if phase != federated.reported:
         # Before all else: the lock of a new life is asked for when the origin knows that the last one is over.
         return ReportSibling(
             job_id=job.id,
             cluster=own_cluster,
-            copy=tie.copy,
+            copy=federated.copy,
             phase=phase,
             restart_count=job.restart_count,
             state=job.state,
@@ -138,12 +139,16 @@ def _owed_to_origin(job: Job, tie: Federated, own_cluster: str) -> SiblingReques
             reason=job.reason.value,
             held=job.hold is not Hold.NONE,
         )
-    if tie.lock == WANTED:
+    if federated.lock == WANTED:
         return AskLock(
-            job_id=job.id, cluster=own_cluster, copy=tie.copy, restart_count=job.restart_count, asked=tie.asked
+            job_id=job.id,
+            cluster=own_cluster,
+            copy=federated.copy,
+            restart_count=job.restart_count,
+            asked=federated.asked,
         )
-    if tie.lock == RETURNED:
-        return ReturnLock(job_id=job.id, cluster=own_cluster, copy=tie.copy, asked=tie.asked)
+    if federated.lock == RETURNED:
+        return ReturnLock(job_id=job.id, cluster=own_cluster, copy=federated.copy, asked=federated.asked)
     return None
 
 
@@ -161,9 +166,13 @@ def taken(request: SiblingRequest, answer: SiblingAnswer, cluster: str) -> Struc
 
 
 def succeeded(job: Job) -> bool:
-    """It has ended well, here or on another cluster."""
-    tie = job.federation
-    how = tie.ended_as if tie is not None and job.state is JobState.REVOKED and tie.ended_as is not None else job.state
+    """Whether the job has ended well, here or on another cluster."""
+    federated = job.federation
+    how = (
+        federated.ended_as
+        if federated is not None and job.state is JobState.REVOKED and federated.ended_as is not None
+        else job.state
+    )
     return how is JobState.COMPLETED
 
 

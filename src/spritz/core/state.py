@@ -65,7 +65,7 @@ RUN_TIMES_MAX = 50_000
 
 
 def _seen(node: Node) -> tuple[object, ...]:
-    """What caches over nodes depend on, apart from their configuration."""
+    """The fields of a node on which caches depend, apart from its configuration."""
     return node.active, node.available, node.place
 
 
@@ -227,7 +227,7 @@ class State:
     # -- taking back
 
     def names(self) -> tuple[Any, ...]:
-        """What each name of the State stands for now, for `roll_back`."""
+        """The present object of each name of the State, for `roll_back`."""
         return _NAMES(self)
 
     def roll_back(self, names: tuple[Any, ...]) -> None:
@@ -526,7 +526,7 @@ class State:
         use.take(job_id, share)
 
     def change_use(self, name: str) -> NodeUse:
-        """What is in use on the node, which is to be changed."""
+        """The resources in use on the node, which the caller will change."""
         use = self.uses[name]
         self.undo.note(use.become, use.copy())
         return use
@@ -630,9 +630,9 @@ class State:
 
     def _index_reserved(self, old: Reservation | None, new: Reservation | None) -> None:
         for node in old.nodes if old is not None else ():
-            left = tuple(name for name in self.reserved[node] if old is None or name != old.name)
-            if left:
-                self.undo.put(self.reserved, node, left)
+            others = tuple(name for name in self.reserved[node] if old is None or name != old.name)
+            if others:
+                self.undo.put(self.reserved, node, others)
             else:
                 self.undo.drop(self.reserved, node)
         for node in new.nodes if new is not None else ():

@@ -34,7 +34,7 @@ BUSY = "ESLURM_NODES_BUSY"
 
 
 class StepRequest:
-    """What the step asks for, resolved against its job."""
+    """The request of a step, with the defaults of its job filled in."""
 
     __slots__ = (
         "cpus_per_task",
@@ -66,16 +66,16 @@ class StepRequest:
         parsed = distribution.parse(spec.distribution) if spec.distribution else None
         self.method = parsed.nodes if parsed is not None else ""
         self.plane = parsed.plane_size if parsed is not None else 0
-        asked = parsed.pack if parsed is not None else None
+        pack = parsed.pack if parsed is not None else None
         #: nodes are filled one after the other, not evenly (`Pack`, CR_Pack_Nodes)
-        self.packs = packs if asked is None else asked
+        self.packs = packs if pack is None else pack
         self.tasks = _task_count(job, spec, count)
         if self.method == "arbitrary" and spec.tasks is None and spec.node_list:
             self.tasks = len(spec.node_list)
         available = count - (spec.relative or 0)
         self.nodes = spec.nodes_min or min(max(available, 1), self.tasks)
         self.most = max(self.nodes, spec.nodes_max or self.nodes)
-        if asked and spec.nodes_min is None and self.nodes == count and not self.overcommit:
+        if pack and spec.nodes_min is None and self.nodes == count and not self.overcommit:
             # Without --nodes the number of the job's nodes is no request for all of them, so pack.
             self.nodes = 1
         if self.method == "arbitrary":

@@ -48,16 +48,16 @@ def _dealt(pools: Sequence[Pool], item: GresRequest, masks: list[int]) -> list[G
     matching = [pool for pool in pools if pool.name == item.name and item.type in ("", pool.type)]
     counts = [0] * len(matching)
     for task in range(len(masks)):
-        left = item.count
-        while left > 0:
+        missing = item.count
+        while missing > 0:
             # The GPU with most shares left: each task then gets a GPU of its own if there are enough.
             place = max(range(len(matching)), key=lambda place: (matching[place].count, -place), default=-1)
-            amount = min(left, matching[place].count) if matching else 0
+            amount = min(missing, matching[place].count) if matching else 0
             if amount <= 0:
                 return None
             masks[task] |= matching[place].take(amount)
             counts[place] += amount
-            left -= amount
+            missing -= amount
     return [
         GresAllocation(name=pool.name, type=pool.type, count=count, indexes=mask_text(pool.mask))
         for pool, count in zip(matching, counts, strict=True)

@@ -1,4 +1,4 @@
-"""When the core must be asked again: one deadline per job, as data.
+"""Deadlines at which the core must be called again: one deadline per job, as data.
 
 `job_rows` says, from the record alone, what about a job falls due, and when. Its deadline is the earliest of these
 times, `Deadlines` finds the earliest of all jobs, and `decide.due` carries out the row that is due. That must move it:
@@ -85,7 +85,7 @@ class Deadlines(Generic[K]):
         return job_id in self._times
 
     def is_due(self, job_id: K, now: float) -> bool:
-        """Its deadline is at or before `now`."""
+        """Whether the job's deadline is at or before `now`."""
         return self._times.get(job_id, NEVER) <= now
 
     def next(self) -> float | None:
@@ -118,7 +118,7 @@ class Deadlines(Generic[K]):
 
 
 class Due(Enum):
-    """What falls due of a job; `decide.due` has the decision of each."""
+    """The kinds of deadlines of a job; `decide.due` has the decision of each."""
 
     #: the time that preemption left it is over
     GRACE = "grace"
@@ -164,7 +164,7 @@ def job_deadline(state: Timed, job: Job) -> float:
 
 
 def job_rows(state: Timed, job: Job) -> Rows:
-    """What falls due of a job; a time may be NEVER."""
+    """The times at which something falls due for a job; a time may be NEVER."""
     if job.state is JobState.RUNNING:
         return ((job.ends_at, Due.GRACE),) if job.preempt_action else _running(state, job)
     if job.flags & COMPLETING:
@@ -239,7 +239,7 @@ def _waiting(job: Job) -> Rows:
 
 def _purged_at(state: Timed, job: Job) -> float:
     """MinJobAge after its end; tasks of an array and components wait for the last of them, and a federated job until
-    other clusters have been told.
+    other clusters know of its end.
 
     MinJobAge=0 keeps records for ever.
     """

@@ -1,4 +1,4 @@
-"""How to take back what was changed in a State since the last decision: one step for each change, latest first.
+"""The steps that take back all changes of a State since the last decision: one step for each change, latest first.
 
 Records are frozen and stay as they are. Dicts of records, indexes and counts are changed through the methods here,
 which note each step before they make it; what else changes in place (`NodeUse`, usage, ...) notes its own. So a
@@ -54,15 +54,15 @@ class Undo:
         self._steps: list[tuple[Any, ...]] = []
 
     def note(self, step: Callable[..., object], *args: object) -> None:
-        """What takes back a change that is to be made now."""
+        """Note the step that takes back a change which is about to be made."""
         self._steps.append((step, args))
 
     def forget(self) -> None:
-        """What was changed stays."""
+        """Keep the changes made so far."""
         self._steps.clear()
 
     def roll_back(self) -> None:
-        """Take everything back."""
+        """Take back all noted changes."""
         steps, self._steps = self._steps, []
         disordered: dict[int, Jobs] = {}
         for step in reversed(steps):
@@ -106,7 +106,7 @@ class Undo:
         return value
 
     def drop_in_order(self, table: dict[K, V], key: K) -> V | None:
-        """As `drop`, for a small dict whose order is to come back as well."""
+        """Drop as `drop` does, from a small dict whose order is to be restored as well."""
         if key in table:
             self._steps.append((_refill, (table, table.copy())))
         return table.pop(key, None)
@@ -144,9 +144,9 @@ class Undo:
 
     def count(self, counts: dict[K, int], key: K, more: int) -> None:
         """Raise the key's count, or lower it; remove the key at zero."""
-        left = counts.get(key, 0) + more
-        if left > 0:
-            self.put(counts, key, left)
+        total = counts.get(key, 0) + more
+        if total > 0:
+            self.put(counts, key, total)
         else:
             self.drop(counts, key)
 

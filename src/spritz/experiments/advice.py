@@ -32,7 +32,7 @@ class Use:
     nodes: int
     gpus: int
     cpu_seconds: float
-    #: of the node with the highest usage, and as allocated on each node
+    #: memory of the node with the highest usage, and as allocated on each node
     memory_bytes: float
     memory_asked_bytes: float
     #: mean over all GPUs; None if it was not sampled

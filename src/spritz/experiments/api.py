@@ -214,8 +214,8 @@ class _Watch:
                 entries: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     entries |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
-                asked = [entries[key] for key in waiting if key in entries]
-                states.refresh(store, asked)
+                known_entries = [entries[key] for key in waiting if key in entries]
+                states.refresh(store, known_entries)
                 after: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
@@ -237,8 +237,8 @@ def submit(function: Callable[..., Result], *arguments: Any, **named: Any) -> Fu
     `snapshot=False` runs in this directory instead of a snapshot of it; `group` names runs that belong together.
     Raises ExperimentError.
     """
-    options, rest = _split(function, named)
-    return _submit(function, arguments, rest, options)
+    options, named_arguments = _split(function, named)
+    return _submit(function, arguments, named_arguments, options)
 
 
 def _frozen(directory: Path, project_settings: settings.Settings) -> Snapshot:
@@ -285,9 +285,9 @@ def map(function: Callable[..., Result], items: Iterable[Any], **options: Any) -
     `parallel` limits the number of calls that run at the same time. Other options as for `submit`. Raises
     ExperimentError.
     """
-    given, rest = _split(function, options, own=False)
-    if rest:
-        raise ExperimentError(f"map has no option {next(iter(rest))}", hint="functools.partial binds arguments")
+    given, unknown = _split(function, options, checked=False)
+    if unknown:
+        raise ExperimentError(f"map has no option {next(iter(unknown))}", hint="functools.partial binds arguments")
     return submit_array([((item,), {}) for item in items], [function], given)
 
 
@@ -375,15 +375,15 @@ def future(name: str) -> Future[Any]:
 
 def as_completed(futures: Iterable[Future[Result]], timeout: float | None = None) -> Iterator[Future[Result]]:
     """The futures as they end. Raises TimeoutError."""
-    left = list(futures)
+    running = list(futures)
     end = None if timeout is None else clock.monotonic() + timeout
-    while left:
-        ended = [future for future in left if future.done()]
-        left = [future for future in left if future not in ended]
+    while running:
+        ended = [future for future in running if future.done()]
+        running = [future for future in running if future not in ended]
         yield from ended
-        if left and not ended:
+        if running and not ended:
             if end is not None and clock.monotonic() >= end:
-                raise TimeoutError(f"{len(left)} of the runs have not ended")
+                raise TimeoutError(f"{len(running)} of the runs have not ended")
             clock.sleep(_LOOK_SECONDS)
 
 
@@ -402,9 +402,9 @@ class Executor:
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
         """Like the function `submit`, but all of `named` goes to the function."""
-        made = _submit(function, arguments, named, dict(self._options))
-        self._futures.append(made)
-        return made
+        submitted = _submit(function, arguments, named, dict(self._options))
+        self._futures.append(submitted)
+        return submitted
 
     def map(
         self, function: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None
@@ -413,10 +413,10 @@ class Executor:
         calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [
             (arguments, {}) for arguments in zip(*iterables, strict=False)
         ]
-        made = submit_array(calls, [function], dict(self._options))
-        self._futures += made
+        futures = submit_array(calls, [function], dict(self._options))
+        self._futures += futures
         end = None if timeout is None else clock.monotonic() + timeout
-        return (future.result(None if end is None else max(0.0, end - clock.monotonic())) for future in made)
+        return (future.result(None if end is None else max(0.0, end - clock.monotonic())) for future in futures)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for submitted runs, or cancel unfinished ones."""
@@ -435,11 +435,11 @@ class Executor:
 
 
 def _split(
-    function: Callable[..., Any] | None, named: Mapping[str, Any], *, own: bool = True
+    function: Callable[..., Any] | None, named: Mapping[str, Any], *, checked: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options of the run, arguments of the function). Raises ExperimentError for a name that could be either."""
     options = {name: value for name, value in named.items() if name in _OPTIONS or name in _EXTRA}
-    if function is not None and own:
+    if function is not None and checked:
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):

@@ -90,8 +90,8 @@ def tasks_per_node(directory: Path) -> int:
     except OSError:
         return 1
     for line in lines:
-        _, found, value = line.partition("#SBATCH --ntasks-per-node=")
-        if found and value.isdecimal():
+        _, separator, value = line.partition("#SBATCH --ntasks-per-node=")
+        if separator and value.isdecimal():
             return int(value)
     return 1
 

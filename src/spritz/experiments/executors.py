@@ -175,8 +175,8 @@ class AutoExecutor:
     def _array(self, functions: Sequence[Callable[..., Any]], calls: list[Any]) -> list[Job[Any]]:
         jobs: list[Job[Any]] = [Job(self) for _ in calls]
         futures = api.submit_array(calls, functions, options_of(self._parameters)) if calls else []
-        for job, made in zip(jobs, futures, strict=True):
-            job._is(made)
+        for job, future in zip(jobs, futures, strict=True):
+            job._is(future)
         return jobs
 
     @contextmanager
@@ -193,8 +193,8 @@ class AutoExecutor:
         if batch:
             calls = [(args, kwargs) for _, _, args, kwargs in batch]
             futures = api.submit_array(calls, [function for _, function, _, _ in batch], options_of(self._parameters))
-            for (job, *_), made in zip(batch, futures, strict=True):
-                job._is(made)
+            for (job, *_), future in zip(batch, futures, strict=True):
+                job._is(future)
 
 
 def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def is_installed(path: str) -> bool:
     if any(part in path for part in _INSTALLED) or path.startswith("/usr/lib"):
         return True
     # `pip install -e git+…` clones into the environment's directory src.
-    own = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.abspath(os.__file__))} - {"/usr"}
-    return any(is_below(path, place) and not is_below(path, os.path.join(place, "src")) for place in own)
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.abspath(os.__file__))} - {"/usr"}
+    return any(is_below(path, place) and not is_below(path, os.path.join(place, "src")) for place in prefixes)
 
 
 class Sources:
@@ -110,9 +110,9 @@ def take_from(sources: Sources) -> None:
 
 def places() -> list[str]:
     """Directories and files outside the installation to which imports lead."""
-    found = [path for path in sys.path if path and os.path.isdir(path)]
-    found += [path for table in tables() for _, paths in paths_in(table) for path in paths if os.path.exists(path)]
-    return sorted({path for path in found if not is_installed(os.path.join(path, ""))})
+    paths_seen = [path for path in sys.path if path and os.path.isdir(path)]
+    paths_seen += [path for table in tables() for _, paths in paths_in(table) for path in paths if os.path.exists(path)]
+    return sorted({path for path in paths_seen if not is_installed(os.path.join(path, ""))})
 
 
 def stamp(name: str, prefix: str) -> str:
@@ -141,9 +141,9 @@ def interpreter() -> dict[str, Any]:
     except ImportError:  # before 3.8
         pass
     else:
-        for found in metadata.distributions():
-            if found.metadata["Name"]:
-                packages.add(f"{found.metadata['Name']}=={found.version}")
+        for distribution in metadata.distributions():
+            if distribution.metadata["Name"]:
+                packages.add(f"{distribution.metadata['Name']}=={distribution.version}")
     return {
         "python": sys.version.split()[0],
         "executable": sys.executable,

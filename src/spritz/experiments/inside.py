@@ -186,7 +186,7 @@ def _opened(directory: Path, known: dict[str, Any], tags: dict[str, str]) -> tup
         client.call("runs/update", {"run_id": run_id, "status": "RUNNING"})
         client.call("runs/set-tag", {"run_id": run_id, "key": "spritz.job", "value": tags["spritz.job"]})
         return client, run_id
-    made = client.call(
+    answer = client.call(
         "runs/create",
         {
             "experiment_id": experiment,
@@ -196,7 +196,7 @@ def _opened(directory: Path, known: dict[str, Any], tags: dict[str, str]) -> tup
             "tags": [{"key": key, "value": value} for key, value in sorted(tags.items()) if value],
         },
     )
-    run_id = str(made["run"]["info"]["run_id"])
+    run_id = str(answer["run"]["info"]["run_id"])
     kept.write_text(json.dumps({"run_id": run_id, "experiment_id": experiment}) + "\n", encoding="utf-8")
     return client, run_id
 

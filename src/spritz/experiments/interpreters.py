@@ -31,13 +31,13 @@ def of_command(command: Sequence[str], directory: Path, environment: Mapping[str
     word = command[0] if command else "python"
     if word in _PROJECT_RUNNERS and tuple(command[1:2]) == ("run",):
         for place in (directory, *directory.parents):
-            if (own := place / ".venv" / "bin" / "python").exists():
-                return str(own)
-    found = shutil.which(str(directory / word) if "/" in word else word, path=path)
-    if found is not None and _PYTHON.fullmatch(found):
-        return found
-    if found is not None:
-        with suppress(OSError), open(found, "rb") as file:
+            if (in_environment := place / ".venv" / "bin" / "python").exists():
+                return str(in_environment)
+    executable = shutil.which(str(directory / word) if "/" in word else word, path=path)
+    if executable is not None and _PYTHON.fullmatch(executable):
+        return executable
+    if executable is not None:
+        with suppress(OSError), open(executable, "rb") as file:
             match = _SHEBANG.match(file.read(300))
             if match and (python := shutil.which(os.fsdecode(match[1]), path=path)):
                 return python
@@ -71,12 +71,12 @@ def examine(home: Path, python: str, environment: Mapping[str, str]) -> dict[str
     variables = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, env=variables, cwd="/")
     try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         return {"executable": python}
-    found["id"] = key
-    keep(kept, found)
-    return found
+    facts["id"] = key
+    keep(kept, facts)
+    return facts
 
 
 def keep(path: Path, value: Any) -> None:
@@ -88,11 +88,11 @@ def keep(path: Path, value: Any) -> None:
         os.replace(scratch, path)
 
 
-def places(found: Mapping[str, Any], environment: Mapping[str, str], home: Path) -> list[str]:
+def places(facts: Mapping[str, Any], environment: Mapping[str, str], home: Path) -> list[str]:
     """Directories and files outside the installation from which a command may import, resolved."""
     # Relative ones are meant from the working directory, which is in the snapshot.
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
-    real = dict.fromkeys(os.path.realpath(path) for path in [*paths, *found.get("places", [])] if os.path.exists(path))
+    real = dict.fromkeys(os.path.realpath(path) for path in [*paths, *facts.get("places", [])] if os.path.exists(path))
     return [path for path in real if not imports.is_below(path, os.path.realpath(home))]
 
 
@@ -104,7 +104,7 @@ def of_run(home: Path, directory: Path) -> dict[str, Any]:
             written.append(json.loads(path.read_text(encoding="utf-8")))
     if not written:
         return {}
-    chosen = max(written, key=lambda one: int(one["modules"]))
+    chosen = max(written, key=lambda report: int(report["modules"]))
     with suppress(OSError, ValueError):
         known: dict[str, Any] = json.loads((home / "environments" / f"{chosen['id']}.json").read_text(encoding="utf-8"))
         return known

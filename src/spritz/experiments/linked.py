@@ -25,16 +25,16 @@ def paths(code: Snapshot, store: Path, wanted: Sequence[str]) -> list[str]:
     Raises ExperimentError for a wanted path that does not exist, is in the snapshot or is outside the project.
     """
     root, places = Path(code.root), dict.fromkeys((code.directory, "."))
-    found = [
+    linked_paths = [
         os.path.normpath(os.path.join(place, name))
         for place in places
         for name in ENVIRONMENTS
         if (root / place / name).is_dir()
     ]
-    found = snapshot.missing(store, code.tree, found)
+    linked_paths = snapshot.missing(store, code.tree, linked_paths)
     for word in wanted:
-        found += _parts(code, word)
-    return list(dict.fromkeys(found))
+        linked_paths += _parts(code, word)
+    return list(dict.fromkeys(linked_paths))
 
 
 def _parts(code: Snapshot, word: str) -> list[str]:
@@ -66,7 +66,7 @@ def lines(code: Snapshot, names: Sequence[str], checkout: str) -> str:
 
 def overlooked(code: Snapshot, store: Path, command: Sequence[str], names: Sequence[str]) -> list[str]:
     """Paths that words of the command name, that git ignores and that no link leads to."""
-    found = []
+    missing_paths = []
     for word in command[1:]:
         value = word.partition("=")[2] if word.startswith("-") else word
         path = os.path.normpath(os.path.join(code.root, code.directory, value))
@@ -74,5 +74,5 @@ def overlooked(code: Snapshot, store: Path, command: Sequence[str], names: Seque
             continue
         relative = os.path.relpath(path, code.root)
         if not any(imports.is_below(relative, name) for name in names):
-            found += snapshot.missing(store, code.tree, [relative])
-    return found
+            missing_paths += snapshot.missing(store, code.tree, [relative])
+    return missing_paths

@@ -65,8 +65,8 @@ class Tail:
                 file.seek(self._at.get(path, 0))
                 while data := file.read(_PIECE_BYTES):
                     self._at[path] = self._at.get(path, 0) + len(data)
-                    *lines, rest = (self._rest.get(path, b"") + data).split(b"\n")
-                    self._rest[path] = rest
+                    *lines, unfinished = (self._rest.get(path, b"") + data).split(b"\n")
+                    self._rest[path] = unfinished
                     for text in (line.decode("utf-8", "replace") for line in lines):
                         if rank is not None or not _REQUEUED.match(text):
                             yield Line(restart, rank, text)

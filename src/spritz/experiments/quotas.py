@@ -22,7 +22,7 @@ _NAMES = {"cpu": "CPUs", "mem": "memory", "node": "nodes", "gres/gpu": "GPUs", "
 
 @dataclass
 class Using:
-    """What some of the jobs that are queued now have."""
+    """The resources and counts of some of the jobs that are queued now."""
 
     running: int = 0
     submitted: int = 0
@@ -88,7 +88,7 @@ def table(command: list[str], names: tuple[str, ...]) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in rows if len(row) >= len(names)]
 
 
-def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
+def words(row: dict[str, str], group: Using, of_user: Using) -> list[str]:
     """The limits of one association or QOS: of all its jobs, of its user's, of each job."""
     sentences = []
     for name, limit in counts(row.get("GrpTRES", "")).items():
@@ -100,11 +100,13 @@ def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
     if row.get("GrpWall"):
         sentences.append(f"all jobs together: {row['GrpWall']} of running in all")
     for name, limit in counts(row.get("MaxTRESPU", "")).items():
-        sentences.append(f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, own.tres[name])}")
+        sentences.append(
+            f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, of_user.tres[name])}"
+        )
     for key in ("MaxJobs", "MaxJobsPU"):
-        sentences += _number(row, key, "your jobs: at most {} running", own.running, "running")
+        sentences += _number(row, key, "your jobs: at most {} running", of_user.running, "running")
     for key in ("MaxSubmit", "MaxSubmitPU"):
-        sentences += _number(row, key, "your jobs: at most {} queued or running", own.submitted, "there")
+        sentences += _number(row, key, "your jobs: at most {} queued or running", of_user.submitted, "there")
     for name, limit in counts(row.get("MaxTRES", "")).items():
         sentences.append(f"each job: at most {_amount(name, limit)}")
     for name, limit in counts(row.get("MaxTRESMins", "")).items():
@@ -118,8 +120,8 @@ def _number(row: dict[str, str], key: str, text: str, have: int, what: str) -> l
     value = row.get(key, "")
     if not value.isdecimal():
         return []
-    left = max(0, int(value) - have)
-    return [f"{text.format(value)}; {have} {what}, {left} left" if left else f"{text.format(value)}: used up"]
+    remaining = max(0, int(value) - have)
+    return [f"{text.format(value)}; {have} {what}, {remaining} left" if remaining else f"{text.format(value)}: used up"]
 
 
 def _amount(name: str, value: float) -> str:

@@ -34,17 +34,17 @@ Call = Callable[[Sequence[str]], CompletedProcess[str]]
 
 def hint(message: str, script: str, call: Call) -> str:
     """A hint for the user; "" if there is none, or if Slurm does not answer."""
-    asked = _asked(script)
+    options = _asked(script)
     about = next((name for pattern, name in _ABOUT if pattern.search(message)), "")
     if "account/partition" in message.lower():
         about = "account"
     if about == "partition":
-        return _names("partitions", _lines(call, "sinfo", "-h", "-o", "%R"), asked.get("partition", ""))
+        return _names("partitions", _lines(call, "sinfo", "-h", "-o", "%R"), options.get("partition", ""))
     if about in ("account", "qos"):
         words = ("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}", f"format={about}")
         names = [name for line in _lines(call, *words) for name in line.split(",") if name]
-        return _names("your accounts" if about == "account" else "QOS that you may use", names, asked.get(about, ""))
-    return nodes(asked.get("partition", ""), call) if about else ""
+        return _names("your accounts" if about == "account" else "QOS that you may use", names, options.get(about, ""))
+    return nodes(options.get("partition", ""), call) if about else ""
 
 
 def _asked(script: str) -> dict[str, str]:
@@ -64,10 +64,10 @@ def _lines(call: Call, *words: str) -> list[str]:
     return list(dict.fromkeys(line for line in done.stdout.splitlines() if line)) if done.returncode == 0 else []
 
 
-def _names(what: str, names: list[str], asked: str) -> str:
+def _names(what: str, names: list[str], typed: str) -> str:
     if not names:
         return ""
-    near = nearest(asked, names) if asked else ""
+    near = nearest(typed, names) if typed else ""
     listed = ", ".join(sorted(dict.fromkeys(names)))
     return f"{what}: {listed}" + (f" (did you mean {near}?)" if near else "")
 

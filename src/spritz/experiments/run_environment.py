@@ -54,7 +54,7 @@ def collect(
     return collected
 
 
-#: What the job of a run sets for itself, except these variables of the user.
+#: Variables that the job of a run sets for itself, except these variables of the user.
 _OF_A_RUN = ("PWD", "SLURM_", "SPRITZ_", *tracking.INJECTED)
 _OF_THE_USER = frozenset({"SLURM_CONF", "SPRITZ_HOME", "SPRITZ_NO_SERVER", "SPRITZ_RUN_STORE"})
 
@@ -70,7 +70,7 @@ def _given(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _explicit(home: Path, prefix: Path) -> list[str]:
-    """What `conda list --explicit --md5` prints, which `conda create --file` reads; kept until an installation."""
+    """The output of `conda list --explicit --md5`, which `conda create --file` reads; kept until an installation."""
     records = prefix / "conda-meta"
     try:
         stamp = records.stat().st_mtime_ns

@@ -83,7 +83,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the batch script of a run is made from."""
+    """The values from which the batch script of a run is made."""
 
     name: str
     directory: Path
@@ -115,7 +115,7 @@ class Job:
     sources: Sequence[snapshot.Source] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
     handles_signal: bool = False
-    #: of a sweep: the script serves all tasks of an array
+    #: the trials of a sweep: the script serves all tasks of an array
     trials: Trials | None = None
 
 

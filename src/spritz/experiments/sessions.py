@@ -24,7 +24,7 @@ from spritz.experiments.store import Entry
 _INCLUDE = "Include ~/.ssh/config.d/spritz.conf"
 _MARK = "# spritz dev: hosts of dev sessions; `spritz dev` adds and removes this line"
 
-#: Standard input and output are the connection. sshd is not replaced by exec: its place is told while it lives.
+#: Standard input and output are the connection. sshd is not replaced by exec: its place is known while it lives.
 _SERVE = r"""#!/bin/bash
 directory=@DIRECTORY@
 PATH=$PATH:/usr/sbin:/sbin
@@ -94,16 +94,16 @@ def kind_of(directory: Path) -> str:
 
 def wait_ready(entry: Entry, tell: Callable[[str], None]) -> None:
     """Wait until the session is ready. Raises ExperimentError if it ends before."""
-    directory, told, asked_at = Path(entry.directory), "", 0.0
+    directory, reported_reason, asked_at = Path(entry.directory), "", 0.0
     while not any(event["event"] == "ready" for event in record.events(directory)):
         if time.monotonic() - asked_at > 1.0:
             asked_at = time.monotonic()
             job = slurm.queued([entry.job_id]).get(entry.job_id)
             if job is None or job.state in slurm.FINAL:
                 raise ExperimentError(f"{entry.name} has ended", hint=f"`spritz logs {entry.name}` says why")
-            if job.state == "PENDING" and job.reason not in ("None", told):
-                told = job.reason
-                tell(f"spritz: job {entry.job_id} waits: {told}\n")
+            if job.state == "PENDING" and job.reason not in ("None", reported_reason):
+                reported_reason = job.reason
+                tell(f"spritz: job {entry.job_id} waits: {reported_reason}\n")
         time.sleep(0.1)
 
 
@@ -258,12 +258,12 @@ def remove_host(name: str, home: Path | None = None) -> list[str]:
     folder = (home or Path.home()) / ".ssh"
     ours = folder / "config.d" / "spritz.conf"
     blocks = _blocks(ours)
-    left = [block for block in blocks if not block.startswith(f"Host {host(name)}\n")]
-    if len(left) == len(blocks):
+    kept_blocks = [block for block in blocks if not block.startswith(f"Host {host(name)}\n")]
+    if len(kept_blocks) == len(blocks):
         return []
     done = [f"removed {host(name)} from {ours}"]
-    if left:
-        _replace(ours, "\n".join(left))
+    if kept_blocks:
+        _replace(ours, "\n".join(kept_blocks))
         return done
     ours.unlink()
     config = folder / "config"

@@ -199,8 +199,8 @@ def missing(store: Path, tree: str, paths: Sequence[str]) -> list[str]:
     """Those of the paths that the tree does not have. Raises ExperimentError."""
     if not paths:
         return []
-    found = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", "--name-only", tree, "--", *paths))
-    return [path for path in paths if path not in found and path != "."]
+    present = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", "--name-only", tree, "--", *paths))
+    return [path for path in paths if path not in present and path != "."]
 
 
 def files(store: Path, tree: str, paths: Sequence[str]) -> set[str]:
@@ -319,12 +319,12 @@ def _make_store(store: Path) -> None:
         return
     store.parent.mkdir(parents=True, exist_ok=True)
     # If two first runs start at the same time, each creates a repository, and one of them gets the name.
-    made = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
-    _git(made, "init", "-q", "--bare", str(made))
+    repository = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
+    _git(repository, "init", "-q", "--bare", str(repository))
     try:
-        made.rename(store)
+        repository.rename(store)
     except OSError:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(repository, ignore_errors=True)
         if not (store / "HEAD").exists():
             raise
 

@@ -37,21 +37,21 @@ def refresh_or_tell(store: Store, entries: Iterable[Entry], terminal: Terminal) 
 def refresh(store: Store, entries: Iterable[Entry]) -> None:
     """Update the index for these runs, with a single query to Slurm."""
     every = list(entries)
-    asked = [entry for entry in every if entry.job_id]
-    asked += adopted(store, [entry for entry in every if not entry.job_id])
-    if not asked:
+    submitted = [entry for entry in every if entry.job_id]
+    submitted += adopted(store, [entry for entry in every if not entry.job_id])
+    if not submitted:
         return
-    job_ids = [entry.job_id for entry in asked]
+    job_ids = [entry.job_id for entry in submitted]
     queue = slurm.queued(job_ids)
     gone = [job_id for job_id in job_ids if job_id not in queue or queue[job_id].state in slurm.FINAL]
     past = slurm.accounted(gone) if gone else {}
     known = metrics.latest(
         store.home,
-        [(entry.name, Path(entry.directory), entry.created_at) for entry in asked],
-        whole=len(asked) == 1 or bool(past),
+        [(entry.name, Path(entry.directory), entry.created_at) for entry in submitted],
+        whole=len(submitted) == 1 or bool(past),
     )
     changes: dict[tuple[str, str], dict[str, Any]] = {}
-    for entry in asked:
+    for entry in submitted:
         values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
         # Keep earlier values of a server that does not answer.
         measured = {**entry.metrics, **known.get(entry.name, {})}

@@ -142,7 +142,7 @@ class Store:
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
         for number in self._free_numbers(clean, owner, directory):
             name = f"{clean}-{number}"
-            made: list[Path] = []
+            directories: list[Path] = []
             try:
                 with self._begin() as connection:
                     for index, command in enumerate(commands):
@@ -151,10 +151,10 @@ class Store:
                     for index in range(len(commands)):
                         place = directory / f"{name}-{index}"
                         place.mkdir(parents=True)
-                        made.append(place)
+                        directories.append(place)
                 return name
             except (Taken, FileExistsError):
-                for place in made:
+                for place in directories:
                     place.rmdir()
         raise ExperimentError(f"no free name for runs {clean}")
 

@@ -101,7 +101,7 @@ class PreparedRequest:
     written: list[str]
     #: indexes of the secrets in the command
     hidden: Mapping[int, str]
-    #: of sbatch, with the secrets
+    #: the environment of sbatch, with the secrets
     environment: dict[str, str]
     #: variables that the script may show
     visible: Mapping[str, str]
@@ -114,8 +114,8 @@ class PreparedRequest:
 
     def write_files(self, directory: Path, more: Mapping[str, str | bytes] = MappingProxyType({})) -> None:
         """Write what the script reads into its directory."""
-        own: dict[str, str | bytes] = {sources.FILE: sources.pairs(self.code, directory)}
-        for name, content in (own | guarding(self.request.settings) | dict(more)).items():
+        source_files: dict[str, str | bytes] = {sources.FILE: sources.pairs(self.code, directory)}
+        for name, content in (source_files | guarding(self.request.settings) | dict(more)).items():
             (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
         if resuming.is_resumable(self.request.options):
             (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
@@ -443,8 +443,8 @@ def _places(request: Request, base: Path) -> list[str]:
         return []
     environment = {**request.environment, **request.options.env}
     python = interpreters.of_command(request.command, request.directory, environment)
-    found = interpreters.examine(base, python, environment) if python else {}
-    return interpreters.places(found, environment, base)
+    facts = interpreters.examine(base, python, environment) if python else {}
+    return interpreters.places(facts, environment, base)
 
 
 def need_program(request: Request) -> None:

@@ -78,13 +78,13 @@ def collect(directory: Path, points: Iterable[Point], pattern: re.Pattern[str] |
     for point in points:
         if point.at:
             columns.setdefault((point.name, "metric", ""), []).append((point.at, point.value))
-    made = Usage()
+    usage = Usage()
     for (owner, what, unit), pairs in columns.items():
-        made.series.append(Series(owner, what, unit, [at for at, _ in pairs], [value for _, value in pairs]))
-    made.marks = [Mark(event["at"], _event(event)) for event in record.events(directory)]
-    made.marks += _log_marks(directory, samples, pattern or NOTABLE)
-    made.marks.sort(key=lambda mark: mark.at)
-    return made
+        usage.series.append(Series(owner, what, unit, [at for at, _ in pairs], [value for _, value in pairs]))
+    usage.marks = [Mark(event["at"], _event(event)) for event in record.events(directory)]
+    usage.marks += _log_marks(directory, samples, pattern or NOTABLE)
+    usage.marks.sort(key=lambda mark: mark.at)
+    return usage
 
 
 def _samples(directory: Path) -> Iterable[dict[str, Any]]:
@@ -152,13 +152,13 @@ def chart(name: str, collected: Usage, *, width: int = _WIDTH) -> str:
     for item in collected.series:
         mean = sum(item.values) / len(item.values)
         if item.what == "metric":
-            told = f"last {item.values[-1]:g}"
+            summary = f"last {item.values[-1]:g}"
         else:
-            told = f"{scaled(mean, item.unit)}, {scaled(max(item.values), item.unit)}"
+            summary = f"{scaled(mean, item.unit)}, {scaled(max(item.values), item.unit)}"
         owner = item.owner if item.owner != shown else ""
         shown = item.owner
         label = "" if item.what == "metric" else item.what
-        lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {told}")
+        lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {summary}")
     if collected.marks:
         lines.append(f"{'':<{owners}} {'':<{kinds}}  {''.join(marked)}")
         lines += [f"{indent}{clock(mark.at)} {mark.text}" for mark in collected.marks[:20]]

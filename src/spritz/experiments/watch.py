@@ -106,8 +106,8 @@ class Processes:
                 if os.stat(f"/proc/{name}").st_uid != os.getuid() or int(name) == os.getpid():
                     continue
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    head, _, rest = file.read().rpartition(b")")
-                words = rest.split()
+                    head, _, fields = file.read().rpartition(b")")
+                words = fields.split()
                 if not self._ours(name, head):
                     continue
             except (OSError, ValueError):
@@ -233,7 +233,7 @@ def connections(directory: Path) -> int:
 
 
 def session(directory: Path) -> int:
-    """Hold the job until it is told to stop, its server ends, or there is no activity for the idle time."""
+    """Hold the job until it is stopped, its server ends, or there is no activity for the idle time."""
     with (directory / "session.json").open(encoding="utf-8") as file:
         options = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -257,23 +257,25 @@ def session(directory: Path) -> int:
                 continue
             looked_at = time.monotonic()
             active_at = max(active_at, last_activity(directory, processes, server))
-            left = active_at + idle - time.time()
-            if left <= 0:
-                said = f"nothing has been done here for {span(idle)}: the session ends"
+            remaining = active_at + idle - time.time()
+            if remaining <= 0:
+                message = f"nothing has been done here for {span(idle)}: the session ends"
                 for terminal in sorted(processes.terminals):
-                    write_to(terminal, f"\r\nspritz: {said}\r\n")
-                tell(directory, said, last=True)
+                    write_to(terminal, f"\r\nspritz: {message}\r\n")
+                tell(directory, message, last=True)
                 say(directory, "idle", action="end")
                 return 0
-            if left <= warning and not warned:
+            if remaining <= warning and not warned:
                 warned = True
-                said = f"nothing has been done here for {span(idle - left)}: this session ends in {span(left)}"
-                text = f"{said}; `spritz dev extend {directory.name} 0` keeps it"
+                message = (
+                    f"nothing has been done here for {span(idle - remaining)}: this session ends in {span(remaining)}"
+                )
+                text = f"{message}; `spritz dev extend {directory.name} 0` keeps it"
                 tell(directory, text)
-                say(directory, "idle", action="warn", left=round(left))
+                say(directory, "idle", action="warn", left=round(remaining))
                 for terminal in sorted(processes.terminals):
                     write_to(terminal, f"\r\nspritz: {text}\r\n")
-            elif left > warning:
+            elif remaining > warning:
                 warned = False
         return 0
     finally:
@@ -373,7 +375,7 @@ def guard(directory: Path) -> None:
     parent, what = os.getppid(), str(options["watch"])
     below, warn, end = float(options["below"]), float(options["warn_after"]), float(options["end_after"])
     samples = Samples(directory, what)
-    busy_at, warned, told = time.monotonic(), False, False
+    busy_at, warned, acted = time.monotonic(), False, False
     pause = min(30.0, max(0.2, warn / 10))
     while True:
         time.sleep(pause)
@@ -382,7 +384,7 @@ def guard(directory: Path) -> None:
         use = samples.greatest()
         if use is None or use >= below:
             # None: the load is unknown, so the run does not count as idle.
-            busy_at, warned, told = time.monotonic(), False, False
+            busy_at, warned, acted = time.monotonic(), False, False
             continue
         idle = time.monotonic() - busy_at
         name = "GPUs" if what == "gpu" else "CPUs"
@@ -391,8 +393,8 @@ def guard(directory: Path) -> None:
             then = f"; at {span(end)} its job ends" if options["action"] == "end" else ""
             tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}{then}")
             say(directory, "idle", action="warn", what=what, seconds=round(idle))
-        if idle >= end and not told:
-            told = True
+        if idle >= end and not acted:
+            acted = True
             say(directory, "idle", action=options["action"], what=what, seconds=round(idle))
             if options["action"] != "end":
                 tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}")

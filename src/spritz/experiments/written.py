@@ -26,11 +26,11 @@ class Written:
     changed_at: float
 
 
-def summary(found: Sequence[Written]) -> str:
+def summary(files_written: Sequence[Written]) -> str:
     """Number, size and the first names, in words."""
-    count = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-    names = ", ".join(file.path for file in found[:_SHOWN]) + (" …" if len(found) > _SHOWN else "")
-    return f"{count} ({size(sum(file.size for file in found))}): {names}"
+    count = f"{len(files_written)} file{'s' if len(files_written) > 1 else ''}"
+    names = ", ".join(file.path for file in files_written[:_SHOWN]) + (" …" if len(files_written) > _SHOWN else "")
+    return f"{count} ({size(sum(file.size for file in files_written))}): {names}"
 
 
 def files(home: Path, directory: Path, run: Run) -> list[Written]:
@@ -41,7 +41,7 @@ def files(home: Path, directory: Path, run: Run) -> list[Written]:
     except OSError:
         return []
     known = set(snapshot.names(home / "snapshots.git", run.code.get("tree", "")))
-    found = []
+    files_written = []
     for place, folders, names in os.walk(code):
         folders[:] = sorted(name for name in folders if name not in _CACHES)
         for name in sorted(names):
@@ -53,5 +53,5 @@ def files(home: Path, directory: Path, run: Run) -> list[Written]:
                 continue  # removed meanwhile
             is_file = not os.path.islink(path) and os.path.isfile(path)
             if is_file and relative != _MARK and (relative not in known or status.st_mtime_ns > begun):
-                found.append(Written(relative, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda file: file.path)
+                files_written.append(Written(relative, status.st_size, status.st_mtime))
+    return sorted(files_written, key=lambda file: file.path)

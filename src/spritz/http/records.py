@@ -30,8 +30,8 @@ class Gres(Struct, frozen=True):
     def numbers(self) -> list[int]:
         """The devices' numbers on the node; for each shard the number of its GPU."""
         mask = self.mask
-        found = [number for number in range(mask.bit_length()) if mask >> number & 1]
-        return found * self.count if self.name == "shard" else found
+        bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
+        return bits * self.count if self.name == "shard" else bits
 
 
 class Share(Struct, frozen=True):

@@ -114,8 +114,8 @@ class Rest:
     async def rows(self, kind: type[T], **query: str) -> Rows[T]:
         """Rows of jobs, with the columns that `kind` has fields for; all jobs without a query. Raises RestError."""
         listing: Any = Rows[kind]  # type: ignore[valid-type]  # a type that the caller names
-        found: Rows[T] = await self.get(f"{SPRITZ}/jobs", listing, fields=columns_of(kind), **query)
-        return found
+        answer: Rows[T] = await self.get(f"{SPRITZ}/jobs", listing, fields=columns_of(kind), **query)
+        return answer
 
     @asynccontextmanager
     async def events(

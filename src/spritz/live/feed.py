@@ -146,8 +146,8 @@ class Feed:
                             controller.call(Ping(), Pong)
                     continue
                 until = max(monotonic() + GATHER_SECONDS, last + max(GATHER_BUSY_SECONDS, took * _PAUSE))
-                while (left := until - monotonic()) > 0 and not self._stopped.is_set():
-                    more = _batch(changes, left)
+                while (remaining := until - monotonic()) > 0 and not self._stopped.is_set():
+                    more = _batch(changes, remaining)
                     if more is not None:
                         gathered += more.changes
                         incomplete = incomplete or more.incomplete

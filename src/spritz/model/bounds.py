@@ -159,7 +159,7 @@ COMMAND_LINE = Meta(max_length=2 * 1024 * 1024)
 #: by 6 MiB (execve(2)).
 TEXT = Meta(max_length=6 * 1024 * 1024)
 
-#: What a node says of itself: the controller's journal keeps it, with each change.
+#: A node's text about itself: the controller's journal keeps it, with each change.
 DESCRIPTION = Meta(max_length=64 * 1024)
 
 #: Tasks of an array in hexadecimal: as many bits as the largest MaxArraySize, 4,000,001 (slurm.conf(5)).
@@ -171,11 +171,12 @@ CPU_MASK = Meta(pattern=r"\A[0-9a-fA-F]+\Z", max_length=65_536 // 4)
 #: Items of a list: arguments of a program, nodes of a cluster, records of one change of accounting's book.
 ITEMS = Meta(max_length=1024 * 1024)
 
-#: What a user writes down, or a program of theirs: components of a job, jobs to wait for, numbers of nodes; the groups
+#: Lists that a user writes, or a program of theirs: components of a job, jobs to wait for, numbers of nodes; the groups
 #: of a user (NGROUPS_MAX).
 MANY = Meta(max_length=64 * 1024)
 
-#: What a request names a few of: generic resources (each is looked at for each node), clusters, flags, kinds of mail.
+#: Lists of which a request has a few entries: generic resources (each is looked at for each node), clusters, flags,
+#: kinds of mail.
 FEW = Meta(max_length=256)
 
 #: Ranges of numbers, by field or `Struct.field`.

@@ -171,7 +171,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     enforce: tuple[str, ...] = ()
     #: TrackWCKey: a job without a wckey gets its user's default one, marked "*"
     track_wckey: bool = False
-    #: what is hidden from other users: jobs, reservations
+    #: the kinds of records hidden from other users: jobs, reservations
     private_data: tuple[str, ...] = ()
     #: there is a PrologSlurmctld: a job is CONFIGURING until it has run
     prolog_slurmctld: bool = False

@@ -44,7 +44,7 @@ def origin_number(job_id: int) -> int:
 
 
 def member(federation: Iterable[FederationMember], cluster: str) -> FederationMember | None:
-    """This cluster's entry; None if it is not a member."""
+    """The cluster's entry; None if it is not a member."""
     return next((cluster_member for cluster_member in federation if cluster_member.cluster == cluster), None)
 
 
@@ -70,7 +70,7 @@ def may_keep(cluster_member: FederationMember | None, spec: JobRequest) -> bool:
 
 
 def suits(cluster_member: FederationMember, spec: JobRequest) -> bool:
-    """It is named, if any are, and has a feature that is asked for (with `!`: none of them)."""
+    """Whether the cluster is named, if any are, and has a requested feature (with `!`: none of them)."""
     if spec.clusters and cluster_member.cluster not in spec.clusters:
         return False
     if not spec.cluster_features:
@@ -82,7 +82,7 @@ def suits(cluster_member: FederationMember, spec: JobRequest) -> bool:
 
 
 def phase_of(job: Job) -> str:
-    """What a copy's origin must know of it: `pending:LIFE`, `started:LIFE` or `ended`."""
+    """The state of a copy that its origin must know: `pending:LIFE`, `started:LIFE` or `ended`."""
     if job.state.ended:
         return "ended"
     return f"{'pending' if job.state is JobState.PENDING else 'started'}:{job.restart_count}"
@@ -131,7 +131,7 @@ class ReturnLock(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ReportSibling(Struct, frozen=True, kw_only=True, tag=True):
-    """What has become of a copy. Reply: `SiblingAnswer`."""
+    """A copy's report to its origin. Reply: `SiblingAnswer`."""
 
     job_id: int
     cluster: str

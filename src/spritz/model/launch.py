@@ -1,4 +1,4 @@
-"""What the controller sends to a node daemon (its effects, as messages).
+"""Messages of the controller to a node daemon (its effects).
 
 Every message carries the controller's `term`; a node refuses a lower one. All are idempotent: a node never starts the
 same (job, restart count, step) twice, and terminating what is gone is success. They are derived again from the state
@@ -31,7 +31,7 @@ class LaunchBatch(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
-    #: of a heterogeneous job, the leader first
+    #: the components of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
     #: as of `SuspendTasks`, for what the job's record says of a suspension
     version: int = 0
@@ -47,9 +47,9 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
-    #: of the daemons at these addresses; a single number for all
+    #: the ports of the daemons at these addresses; a single number for all
     node_ports: tuple[int, ...] = ()
-    #: of a heterogeneous job, the leader first
+    #: the components of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
     #: as of `SuspendTasks`, for what the job's record says of a suspension
     version: int = 0
@@ -175,7 +175,7 @@ class MeasureStep(Struct, frozen=True, kw_only=True):
 
 
 class StepMeasured(Struct, frozen=True, kw_only=True):
-    """What its tasks have used there, and its processes."""
+    """The usage of a step's tasks on its node, and their processes."""
 
     node: str
     usage: Usage

@@ -1,4 +1,4 @@
-"""What a scheduling cycle proposes. The core checks every item again against its present state.
+"""The proposals of a scheduling cycle. The core checks every item again against its present state.
 
 A plan may be stale: items that no longer fit are dropped and counted, never forced.
 """
@@ -28,12 +28,12 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     #: jobs before it in its partition cannot start yet
     backfilled: bool = False
     #: hash of the request that it is for, valid in this process and its forks: the job may have been changed since (0:
-    #: not told)
+    #: not known)
     request: int = 0
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):
-    """This running job is preempted, in this mode. `priority`: in force (0: what it started with)."""
+    """A running job that is preempted, and the mode. `priority`: in force (0: what it started with)."""
 
     job_id: int
     mode: PreemptMode

@@ -20,7 +20,7 @@ WAKING: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP 
 
 
 def is_powered(state: NodeState, flags: int) -> bool:
-    """Whether it is up, powering up, or waiting to be powered up."""
+    """Whether the node is up, powering up, or waiting to be powered up."""
     return state is not NodeState.FUTURE and bool(not flags & _OFF or flags & _CALLED)
 
 

@@ -27,7 +27,7 @@ class PriorityPolicy(Struct, frozen=True, kw_only=True):
     incr_only: bool = False
     #: size is CPUs over time limit
     relative_to_time: bool = False
-    #: of ASSOC, PART, QOS, TRES: used as they are, not as a fraction of the largest
+    #: those of ASSOC, PART, QOS and TRES that are used as they are, not as a fraction of the largest
     not_normal: tuple[str, ...] = ()
     calc_period_seconds: float = 300.0
     #: PriorityDecayHalfLife (0.0: usage does not decay)

@@ -1,4 +1,4 @@
-"""What a node daemon reports to the controller. Sent again until acknowledged with `Done`; the core counts each once.
+"""Reports of a node daemon to the controller. Sent again until acknowledged with `Done`; the core counts each once.
 
 Reports carry (job, restart count, step, node), so that late ones about an earlier life of the job are recognised and
 dropped.
@@ -153,7 +153,7 @@ class Metric(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What the tasks on one node used. Seconds and MiB; peaks are of the largest task.
+    """The usage of the tasks on one node. Seconds and MiB; peaks are of the largest task.
 
     `metrics` say it task by task where that is more than the numbers above say: several tasks, or one that is not the
     first.
@@ -167,7 +167,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     written_mib: float = 0.0
     #: major page faults
     pages: int = 0
-    #: of the whole node while the step ran; 0 where nothing counts it
+    #: energy of the whole node while the step ran; 0 where nothing counts it
     energy_joules: int = 0
     metrics: tuple[Metric, ...] = ()
 
@@ -254,7 +254,7 @@ class NodeLost(Struct, frozen=True, kw_only=True):
 
 
 class NodeSilent(Struct, frozen=True, kw_only=True):
-    """These nodes' daemons are disconnected or do not answer: nothing new starts there. Their jobs go on.
+    """Daemons of nodes are disconnected or do not answer: nothing new starts there. Their jobs go on.
 
     Internal, as NodeLost; a registration ends it.
     """

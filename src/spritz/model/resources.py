@@ -77,8 +77,9 @@ class GresCapacity(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeCapacity(Struct, frozen=True, kw_only=True):
-    """What a node has. Memory and disk in MiB. `cpus` = sockets * cores_per_socket * threads_per_core, unless
-    configured as fewer."""
+    """The resources of a node. Memory and disk in MiB. `cpus` = sockets * cores_per_socket * threads_per_core, unless
+    configured as fewer.
+    """
 
     cpus: int = 1
     boards: int = 1
@@ -106,7 +107,7 @@ class GresAllocation(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeAllocation(Struct, frozen=True, kw_only=True):
-    """What one job has on one node. Memory 0 means not tracked."""
+    """The resources of one job on one node. Memory 0 means not tracked."""
 
     node: str
     cpus: str

@@ -1,4 +1,4 @@
-"""What a machine may lack: processes, memory or descriptors for a while, or a disk that can be written. Which errors
+"""Shortages of a machine: processes, memory or descriptors for a while, or a disk that can be written. Which errors
 show it, and when to try again.
 
 Source: fork(2), socketpair(2), write(2), mkdir(2) ERRORS.

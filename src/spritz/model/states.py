@@ -26,17 +26,17 @@ class JobState(str, Enum):
     BOOT_FAIL = "BOOT_FAIL"
     DEADLINE = "DEADLINE"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    #: of a federated job: another cluster ran it, or its origin took this copy back
+    #: a federated job that another cluster ran, or a copy that its origin took back
     REVOKED = "REVOKED"
 
     @property
     def active(self) -> bool:
-        """Whether it holds or may hold resources: RUNNING or SUSPENDED."""
+        """Whether a job in this state holds or may hold resources: RUNNING or SUSPENDED."""
         return self is JobState.RUNNING or self is JobState.SUSPENDED
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run again (unless requeued)."""
+        """Whether a job in this state will not run again (unless requeued)."""
         return self is not JobState.PENDING and self is not JobState.RUNNING and self is not JobState.SUSPENDED
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-#: of nodes: all, some, or those of a job
+#: events of nodes: all, some, or those of a job
 NODE_EVENTS = ("down", "drained", "fail", "up")
 #: checked by time: a node that stays idle, and a job near its time limit
 TIMED_EVENTS = ("idle", "time")

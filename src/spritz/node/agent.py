@@ -187,7 +187,7 @@ class Agent:
         self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sweeps: set[str] = set()
-        #: steps that were told to end, until somebody has looked whether they do
+        #: steps that were ordered to end, until a later check whether they do
         self._ending: set[tuple[str, RunningStep]] = set()
         #: steps whose supervisors cannot be killed
         self._stuck: set[tuple[str, RunningStep]] = set()
@@ -259,7 +259,7 @@ class Agent:
         return Rejection(code="ESLURM_INVALID_JOB_ID")
 
     async def measure_all(self) -> list[tuple[str, RunningStep, control.Measured]]:
-        """What every step on our nodes has used. Steps that end meanwhile, or do not answer in time, are left out."""
+        """The usage of every step on our nodes. Steps that end meanwhile, or do not answer in time, are left out."""
         links = [(node, key, link) for (node, key), link in self._links.items() if not link.finished]
         try:
             async with asyncio.timeout(MEASURE_SECONDS):
@@ -351,18 +351,18 @@ class Agent:
                 here.spool_id = here.spool.identity()
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
-            left = here.spool.scan()
-            self._tell_boots(here, left.found, boot_id)
-            for directory, reason in left.unsupported:
+            scanned = here.spool.scan()
+            self._tell_boots(here, scanned.found, boot_id)
+            for directory, reason in scanned.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
                     hint="start that release; or `slurmd -c`, which ends all steps of this node and forgets them",
                 )
-            for directory in left.unreadable:
+            for directory in scanned.unreadable:
                 # Its end could not be reported, and the controller will start it elsewhere: it must not keep running.
                 self._log.error("step.unreadable", node=here.machine.node, directory=directory)
                 end_and_forget(here.spool, directory)
-            for step in left.found:
+            for step in scanned.found:
                 if not step.begun:
                     # By its path: another directory of the same step, in a reserve, may be the one that runs.
                     here.spool.remove_if_possible(step.directory)
@@ -385,25 +385,25 @@ class Agent:
                 here.setup.container.sweep(here.machine.lives)
         return count
 
-    def _tell_boots(self, here: _NodeHere, found: Sequence[spools.FoundStep], boot_id: str) -> None:
-        """Tell which of these steps were begun before the machine's last boot, and of which the spool or the kernel
-        does not tell. Stores the id of this boot, and those steps for the daemons after this one: their ends may not
-        have been told when it ends.
+    def _tell_boots(self, here: _NodeHere, steps: Sequence[spools.FoundStep], boot_id: str) -> None:
+        """Report which of these steps began before the machine's last boot, and for which the spool or the kernel does
+        not say. Stores the id of this boot, and those steps for later daemons: this one may end before it has reported
+        their ends.
         """
         is_known = has_booted = False
         try:
             before = here.spool.last_boot()
             is_known = bool(before and boot_id)
             has_booted = is_known and not is_same_boot(before, boot_id)
-            for step in found if has_booted else ():
+            for step in steps if has_booted else ():
                 spools.mark_before_boot(step.directory)
             if boot_id and before != boot_id:
                 here.spool.store_boot(boot_id)
         except OSError as error:  # where it is unknown, the age of the spool's directories tells
             self._log.error("spool.bootless", node=here.machine.node, error=error)
         if not is_known:
-            here.of_unknown_boot = frozenset(step.key for step in found)
-        here.before_boot = frozenset(step.key for step in found if has_booted or spools.is_before_boot(step.directory))
+            here.of_unknown_boot = frozenset(step.key for step in steps)
+        here.before_boot = frozenset(step.key for step in steps if has_booted or spools.is_before_boot(step.directory))
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""
@@ -547,7 +547,7 @@ class Agent:
             self._see_end(here, link, action.kill_wait_seconds)
 
     def _see_end(self, here: _NodeHere, link: SupervisorLink, kill_wait_seconds: float) -> None:
-        """The supervisor was told to end its step: look later whether it does."""
+        """Check later whether the supervisor ends its step, as it was ordered to."""
         step = (link.node, link.key)
         if step not in self._ending:
             self._ending.add(step)
@@ -684,7 +684,7 @@ class Agent:
             loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, link.key, report.at)
 
     def _not_begun(self, here: _NodeHere, starting: _Starting, number: int) -> None:
-        """There is no supervisor, or it could not write the spool (`number`: the errno): try again."""
+        """Try the step again: no supervisor could be forked, or it could not write the spool (`number`: the errno)."""
         error = OSError(number, os.strerror(number))
         if number not in UNWRITABLE:
             self._put_off(here, starting, error)
@@ -724,7 +724,7 @@ class Agent:
         self._carry_out(here, here.machine.noticed_end(key, result))
 
     def _sync_results(self) -> None:
-        """What the controller has not stored must survive a crash of this machine."""
+        """Sync results to disk that the controller has not stored, so that they survive a crash of this machine."""
         self._sync_timer = None
         nodes = {self._nodes[node].spool.directory(key): self._nodes[node] for node, key in self._unsynced}
         self._unsynced.clear()
@@ -787,19 +787,19 @@ class Agent:
         stuck = (here.machine.node, key) in self._stuck
         self._stuck.discard((here.machine.node, key))
         deadline = 0.0
-        left: list[Process] = []
+        survivors: list[Process] = []
         wait = 0.02
         # No process outlives a boot.
         while began and not booted:
             # In a thread: another process's environment may have been swapped out.
-            left = [*await self._search.run(leftovers, directory), *orphans(self._zygote.pid)]
+            survivors = [*await self._search.run(leftovers, directory), *orphans(self._zygote.pid)]
             if stuck and (supervisor := await self._search.run(kill_supervisor, directory)) is not None:
-                left.append(supervisor)
+                survivors.append(supervisor)
             now = self._clock.monotonic()
             # From the first look on: it may have waited, and no process is given up that nothing was sent to.
             deadline = deadline or now + max(here.setup.unkillable_seconds, 1)
-            end(left)
-            if not left or now > deadline:
+            end(survivors)
+            if not survivors or now > deadline:
                 break
             await self._clock.sleep(wait)
             wait = min(1.0, wait * 2)
@@ -810,8 +810,8 @@ class Agent:
                 problems = [failed.message]
             for problem in problems:
                 self._log.error("step.container_left", job_id=key.job_id, step_id=key.step_id, problem=problem)
-        if left:
-            self._tell_unkillable(here, key, left)
+        if survivors:
+            self._tell_unkillable(here, key, survivors)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
         if booted:
             error = "the node has booted"
@@ -819,18 +819,18 @@ class Agent:
         tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
         now = self._clock.now()
         ended = here.machine.leftovers_gone(
-            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(left)
+            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(survivors)
         )
         self._carry_out(here, ended)
 
-    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[Process]) -> None:
-        """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
+    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, survivors: list[Process]) -> None:
+        """Report processes that do not die, as a supervisor does. Source: slurm.conf(5) UnkillableStepProgram."""
         self._log.error(
             "step.unkillable",
             job_id=key.job_id,
             step_id=key.step_id,
             node=here.machine.node,
-            processes=", ".join(filter(None, (processes.described(process.pid) for process in sorted(set(left))))),
+            processes=", ".join(filter(None, (processes.described(process.pid) for process in sorted(set(survivors))))),
         )
         program = here.setup.unkillable_program
         if program:

@@ -58,9 +58,11 @@ def prepare_memory(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
 
 
 def prepare_devices(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
-    """As `prepare_memory`, of the controller `devices`; version 2 has none, and a program in the kernel does its work.
+    """Prepare the controller `devices`, as `prepare_memory` does; version 2 has no such controller, and a program in
+    the kernel does its work.
 
-    A group that has a list of what it may open, and not of what it may not, cannot be kept from more: that is "" too.
+    Returns "" also for a group that has a list of what it may open, and not of what it may not: such a group cannot be
+    kept from more devices.
     """
     parent = _parent("devices", kinds, root)
     try:
@@ -127,7 +129,7 @@ def prepare_tree(name: str, kinds: Kinds = EITHER, *, root: str = "") -> str:
 
 
 def version(kinds: Kinds = EITHER, *, root: str = "") -> str:
-    """What is mounted: "v2", "v1", "hybrid" (v1's controllers, and v2 without memory or cpuset) or ""."""
+    """The mounted version: "v2", "v1", "hybrid" (v1's controllers, and v2 without memory or cpuset) or ""."""
     mounted = {type_name for _, type_name, _ in _mounts(root, kinds)}
     if "cgroup2" in mounted:
         return "hybrid" if "cgroup" in mounted else "v2"
@@ -222,7 +224,7 @@ def left_in(directory: str, supervisor_pid: int) -> list[Process]:
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
-    found: list[Process] = []
+    processes_left: list[Process] = []
     for group in (f"{path}/{TASKS}", f"{path}/{ADOPTED}", path):
         try:
             listed = [identify(pid) for pid in _inside(group)]
@@ -230,11 +232,11 @@ def left_in(directory: str, supervisor_pid: int) -> list[Process]:
             inside = _inside(group)
         except OSError:
             continue
-        found += [process for process in listed if process.pid in inside]
-        if not found and not inside:
+        processes_left += [process for process in listed if process.pid in inside]
+        if not processes_left and not inside:
             with contextlib.suppress(OSError):
                 os.rmdir(group)
-    return found
+    return processes_left
 
 
 def _inside(group: str) -> set[int]:
@@ -276,5 +278,7 @@ def sweep(directory: str) -> None:
 
 
 def _is_alive(pid: str) -> bool:
-    """Whether it runs; False for a zombie. Another process with the number only delays the removal of a group."""
+    """Whether the process runs; False for a zombie. Another process with the same number only delays the removal of a
+    group.
+    """
     return pid.isdecimal() and processes.lives(int(pid))

@@ -40,10 +40,10 @@ class Container(Struct, frozen=True, kw_only=True):
     def directories(self, job_id: int, restart_count: int) -> tuple[tuple[str, str], ...]:
         """(private directory, its place for tasks), /dev/shm last."""
         home = self.home(job_id, restart_count)
-        found = [
+        mounted = [
             (f"{home}/{place.strip('/').replace('/', '_')}", place) for place in self.dirs if place != SHARED_MEMORY
         ]
-        return (*found, (self._memory(job_id, restart_count), SHARED_MEMORY))
+        return (*mounted, (self._memory(job_id, restart_count), SHARED_MEMORY))
 
     def home(self, job_id: int, restart_count: int) -> str:
         """The directory that holds a job's."""

@@ -107,7 +107,7 @@ class Daemon:
     ) -> None:
         #: set if the controller is on another machine
         self._member = member
-        #: of the port, where other machines connect to it
+        #: the certificate of the port, where other machines connect to it
         self._certificate: tls.PortCertificate | None = None
         #: stores a configuration sent by the controller; None: the administrator maintains the files
         self._fetched = fetched
@@ -142,7 +142,7 @@ class Daemon:
         self._changed_for: dict[str, float] = {}
 
     async def run(self, startup: Startup) -> int:
-        """Serve until told to stop. Raises SpritzError if it cannot begin."""
+        """Serve until stopped. Raises SpritzError if it cannot begin."""
         namespaces = self._settings.private_hosts or any(
             node.setup.container is not None for node in self._settings.nodes.values()
         )
@@ -192,7 +192,7 @@ class Daemon:
         adopted: int,
         startup: Startup,
     ) -> None:
-        """Keep a connection to the controller until told to stop. `adopted`: number of steps of an earlier process."""
+        """Keep a connection to the controller until stopped. `adopted`: number of steps of an earlier process."""
         async with PersistentChannel(
             self._controller_addresses,
             role="slurmd",
@@ -570,9 +570,9 @@ class Daemon:
 
     async def _check_round(self, interval: float) -> None:
         states = self._settings.hooks.health_states
-        own, every = list(self._settings.nodes), list(self._settings.addresses)
+        local_nodes, every = list(self._settings.nodes), list(self._settings.addresses)
         async with Supervisor() as checks:
-            for name, pause in health.pauses(states, own, every, interval):
+            for name, pause in health.pauses(states, local_nodes, every, interval):
                 await self._clock.sleep(pause)
                 capacity = self._settings.nodes[name].config.capacity
                 if health.wants_check(states, health.state_of(capacity, name, self._agent.jobs(name))):

@@ -47,7 +47,7 @@ def introduce(path: str, options: Options, hardware: Hardware, membership: Membe
         feature=options.feature,
     )
     config = locate_controller(path)
-    told = False
+    reported = False
     while True:
         try:
             with _connected(config, membership) as controller:
@@ -59,11 +59,11 @@ def introduce(path: str, options: Options, hardware: Hardware, membership: Membe
         except RemoteHost:
             raise
         except ClientError as error:
-            if not told:
+            if not reported:
                 sys.stderr.write(
                     f"slurmd: error: Unable to register with slurm controller, retrying: {error.message}\n"
                 )
-                told = True
+                reported = True
         sleep(RETRY_SECONDS)
 
 

@@ -23,20 +23,20 @@ def sample(now: float) -> tuple[int, int]:
 
 
 def samples(names: Iterable[str], now: float) -> tuple[NodeSample, ...]:
-    """One for each node of this machine."""
+    """One sample for each node of this machine."""
     load, free = sample(now)
     return tuple(NodeSample(name=name, cpu_load=load, free_memory_mib=free, sampled_at=now) for name in names)
 
 
-def pauses(states: Iterable[str], own: list[str], every: list[str], interval: float) -> list[tuple[str, float]]:
+def pauses(states: Iterable[str], local_nodes: list[str], every: list[str], interval: float) -> list[tuple[str, float]]:
     """Own nodes in the order of their checks, and the seconds to wait before each.
 
     With CYCLE the checks of all nodes of the cluster (`every`) are spread over the interval.
     """
     if "CYCLE" not in {word.upper() for word in states}:
-        return [(name, 0.0) for name in own]
+        return [(name, 0.0) for name in local_nodes]
     places = {name: rank for rank, name in enumerate(every)}
-    ordered = sorted(own, key=lambda name: places.get(name, 0))
+    ordered = sorted(local_nodes, key=lambda name: places.get(name, 0))
     times = [interval * places.get(name, 0) / max(len(every), 1) for name in ordered]
     return [(name, at - before) for name, at, before in zip(ordered, times, [0.0, *times], strict=False)]
 

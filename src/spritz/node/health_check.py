@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def reason_of(faults: list[Fault]) -> str:
-    """What a drain says; "" without a fault."""
+    """The reason for a drain because of these faults; "" without a fault."""
     return (OURS + "; ".join(f"{check}: {words}" for check, words in faults))[:_REASON_LENGTH] if faults else ""
 
 

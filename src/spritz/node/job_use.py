@@ -1,4 +1,5 @@
-"""What jobs use on this machine now, for metrics: CPUs, memory and I/O, as the supervisors of their steps measure them.
+"""The present usage of jobs on this machine, for metrics: CPUs, memory and I/O, as the supervisors of their steps
+measure them.
 
 The supervisors' figures are those of sstat; CPUs are the time that was spent since the last look.
 """

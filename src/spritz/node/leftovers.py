@@ -28,20 +28,20 @@ _PATIENCE_SECONDS = 10.0
 def leftovers(directory: str) -> list[Process]:
     """Processes of the step with this spool directory: by their mark, the sessions of its tasks, and its cgroup."""
     record = spools.read_record(directory)
-    found = set(processes.marked(spec.marker(directory)))
+    processes_left = set(processes.marked(spec.marker(directory)))
     if record is not None and record.pids:
         known = record.processes()
-        found.update(processes.in_sessions(known[1:]))
+        processes_left.update(processes.in_sessions(known[1:]))
         if not _is_replaced(record.pids[0], known):
             step = record.spec
             for group in {step.cgroup_memory, step.cgroup_devices, step.cgroup_cores, step.cgroup_tree}:
-                found.update(cgroup.left_in(group, record.pids[0]))
-    return sorted(process for process in found if process.pid != os.getpid())
+                processes_left.update(cgroup.left_in(group, record.pids[0]))
+    return sorted(process for process in processes_left if process.pid != os.getpid())
 
 
-def end(left: Iterable[Process]) -> None:
+def end(survivors: Iterable[Process]) -> None:
     """SIGKILL to each of them."""
-    for process in left:
+    for process in survivors:
         send(process, signal.SIGKILL)
 
 
@@ -121,9 +121,9 @@ def forget_all(paths: Iterable[str]) -> None:
         if not os.path.isdir(path):
             continue
         spool.forget_identity()
-        left = spool.scan()
-        unsupported = [directory for directory, _ in left.unsupported]
-        for directory in [*(step.directory for step in left.found), *left.unreadable, *unsupported]:
+        scanned = spool.scan()
+        unsupported = [directory for directory, _ in scanned.unsupported]
+        for directory in [*(step.directory for step in scanned.found), *scanned.unreadable, *unsupported]:
             end_and_forget(spool, directory)
 
 
@@ -133,9 +133,9 @@ def end_and_forget(spool: spools.Spool, directory: str) -> None:
     connection = spools.connect(directory)
     if connection is not None:  # a living supervisor can end everything itself
         connection.sendall(control.encode(control.Terminate("", 0.0)))
-    while (left := leftovers(directory)) and time.monotonic() < deadline:
+    while (survivors := leftovers(directory)) and time.monotonic() < deadline:
         if connection is None:
-            end(left)
+            end(survivors)
         time.sleep(0.02)
     if connection is None:
         end_containers(directory)

@@ -100,12 +100,12 @@ class _JobHere:
         #: "", "running", "done" or "failed"
         self.prolog = ""
         self.epilog = ""
-        #: the controller must be told how the Prolog ends
+        #: the end of the Prolog must be reported to the controller
         self.wants_prolog = False
         #: No further step may start. Never taken back: a life that is over is over, and a launch that comes yet is
         #: late.
         self.over = False
-        #: the controller must be told when the job is gone
+        #: the end of the job's last process must be reported to the controller
         self.wants_gone = False
         #: steps that start now are suspended at once
         self.suspended = False
@@ -204,9 +204,9 @@ class Machine:
         return bool(self._jobs)
 
     def _another_run(self, job: Job) -> Rejection | None:
-        """Make way for a run of which an earlier one, by its number, was here before it was started: the controller's
-        state was restored from a copy, and lacks the earlier run, perhaps of another job. Refuse it until the earlier
-        one is over and told.
+        """Make way for another run of a job whose number an earlier run on this node has, with a later start: the
+        controller's state was restored from a copy, and lacks the earlier run, perhaps of another job. Refuse the new
+        run until the earlier one is over and reported.
 
         What an earlier controller may still send about the earlier run has a lower term.
         """
@@ -476,8 +476,9 @@ class Machine:
         booted: bool = False,
         unkillable: bool = False,
     ) -> Actions:
-        """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks. `booted`: the
-        machine has booted since, and that ended them. `unkillable`: some of it does not die."""
+        """The processes of a dead supervisor are gone. `began`: its tasks may have run; `tasks` are their ranks.
+        `booted`: the machine has booted since, and that ended them. `unkillable`: some of it does not die.
+        """
         result = StepFinished(
             node=self.node,
             job_id=key.job_id,
@@ -508,13 +509,13 @@ class Machine:
         # Steps first, for they say why their srun fails: the report ends the job, and with it steps that are open. It
         # also says what becomes of the job, before the end of its script would.
         waiting.sort(key=lambda message: _key(message).step_id == STEP_BATCH)
-        told = not entry.wants_prolog
+        reported = not entry.wants_prolog
         for message in waiting:
             key = _key(message)
             self._remember_end(key)
-            if key.step_id == STEP_BATCH and not told:
+            if key.step_id == STEP_BATCH and not reported:
                 actions.append(self._prolog_report(life, error))
-                told = True
+                reported = True
             actions.append(
                 Send(
                     StepFinished(
@@ -529,7 +530,7 @@ class Machine:
                     )
                 )
             )
-        if not told:
+        if not reported:
             actions.append(self._prolog_report(life, error))
         entry.wants_gone = True
         return actions + self._go_on(life, entry)
@@ -569,8 +570,8 @@ class Machine:
         if entry.epilog == "running":
             return []
         self._forget(life)
-        told: Actions = [self._job_gone(life)] if entry.wants_gone else []
-        return told + self._let_in() if entry.evicted else told
+        reports: Actions = [self._job_gone(life)] if entry.wants_gone else []
+        return reports + self._let_in() if entry.evicted else reports
 
     def _let_in(self) -> Actions:
         """Begin what has waited for evicted jobs, if none is left."""

@@ -28,12 +28,12 @@ _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+), ?(.*)")
 #: A disk that has gone. (Single I/O errors pass, and stand in the log until the machine starts again.)
 _DISK = re.compile(r"([^;:]*: Remounting filesystem read-only|nvme \S+: Disabling device after reset failure)")
 
-#: Of the kernel's log as much is read.
+#: Bytes of the kernel's log that are read.
 _LOG_BYTES = 16 * 1024 * 1024
 
 
 def log_faults(lines: Iterable[str]) -> list[Fault]:
-    """Of the kernel's log since the machine started, each GPU's last Xid and the first failure of a disk."""
+    """Faults in the kernel's log since the machine started: each GPU's last Xid and the first failure of a disk."""
     xids: dict[str, str] = {}
     disk = ""
     for line in lines:
@@ -54,9 +54,9 @@ def kernel_log(path: str) -> Iterator[str]:
     except OSError:
         return
     try:
-        left = _LOG_BYTES
-        rest = b""
-        while left > 0:
+        remaining = _LOG_BYTES
+        unfinished = b""
+        while remaining > 0:
             try:
                 piece = os.read(file, 8192)
             except BrokenPipeError:
@@ -65,17 +65,17 @@ def kernel_log(path: str) -> Iterator[str]:
                 break
             if not piece:
                 break
-            left -= len(piece)
-            *lines, rest = (rest + piece).split(b"\n")
+            remaining -= len(piece)
+            *lines, unfinished = (unfinished + piece).split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
-        if rest:
-            yield rest.decode("utf-8", "replace")
+        if unfinished:
+            yield unfinished.decode("utf-8", "replace")
     finally:
         os.close(file)
 
 
 def gpu_faults(nvml: Any) -> list[Fault]:
-    """What NVML says of each GPU. `nvml`: the module pynvml, initialised."""
+    """Faults of GPUs according to NVML. `nvml`: the module pynvml, initialised."""
     faults: list[Fault] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:

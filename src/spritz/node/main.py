@@ -73,11 +73,11 @@ def _start(options: Options) -> int:
     if _is_unnamed(path, options, membership):
         options = replace(options, dynamic=True)
     hardware = _hardware(gpus=options.dynamic)
-    own = None
+    dynamic_node = None
     if options.dynamic or options.future:
         _need_place(path, options)
-        own = introduce(path, options, hardware, membership)
-    ours = _Ours(own, membership, fetched)
+        dynamic_node = introduce(path, options, hardware, membership)
+    ours = _Ours(dynamic_node, membership, fetched)
     settings = _read(path, options, hardware, ours)
     if membership is None:
         refuse_remote((settings.controllers_key, address) for address in settings.controllers)
@@ -159,8 +159,8 @@ def _read(path: str, options: Options, hardware: Hardware, ours: _Ours, *, again
     Raises SpritzError with every fault in the files.
     """
     config = load(path)
-    own, name = ours.node, known_as(ours.membership)
-    nodes = [own] if own is not None else own_nodes(config, options.nodes, name, some=again)
+    dynamic_node, name = ours.node, known_as(ours.membership)
+    nodes = [dynamic_node] if dynamic_node is not None else own_nodes(config, options.nodes, name, some=again)
     plugin = str(config.cgroup["CgroupPlugin"])
     if reason := cgroup.missing(plugin, controllers_taken(config)):
         mounted = cgroup.version()

@@ -45,7 +45,7 @@ _GRAMMAR = Grammar(
 class Options(Common):
     boot_now: bool = False
     clear: bool = False
-    #: of a dynamic node: its line of slurm.conf
+    #: the line of slurm.conf of a dynamic node
     conf: str = ""
     #: controllers to fetch the configuration from
     conf_server: str = ""

@@ -97,14 +97,14 @@ class Pool:
         return link
 
     def started(self, link: SupervisorLink) -> None:
-        """Its step has started or ended, or takes long to: another may start."""
+        """Let the next supervisor start: this one's step has started or ended, or takes long to start."""
         timer = self._starting.pop(link, None)
         if timer is not None:
             timer.cancel()
         self._on_room()
 
     def keep(self, link: SupervisorLink) -> None:
-        """It is idle: keep it for another step for a while."""
+        """Keep the idle supervisor for another step for a while."""
         if len(self._idle) < IDLE_MAX and link not in self._outdated:
             self._idle[link] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._dismiss, link)
         else:
@@ -117,7 +117,7 @@ class Pool:
         self._on_dismissed(link)
 
     def forget(self, link: SupervisorLink) -> None:
-        """It has ended."""
+        """Forget a supervisor that has ended."""
         self._open.pop(link, None)
         self._outdated.discard(link)
         timer = self._idle.pop(link, None)

@@ -93,7 +93,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     ends_for_reboot: bool
     #: directory of files that map GPUs to jobs (`node.job_mapping`); "": none
     job_mapping_directory: str
-    #: what jobs use is measured for slurmctld's metrics
+    #: the usage of jobs is measured for slurmctld's metrics
     measures_jobs: bool
     #: programs that change features
     helpers: HelpersFile
@@ -101,7 +101,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     tmp_fs: str
     config_overrides: bool
     private_hosts: bool
-    #: what is mounted, as `node.cgroup.version` says it; "" also where CgroupPlugin=disabled
+    #: the mounted version, as of `node.cgroup.version`; "" also where CgroupPlugin=disabled
     cgroup_version: str
     #: CPUs for slurmd and its supervisors; empty: all
     own_cpus: tuple[int, ...]
@@ -142,14 +142,14 @@ def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = 
 
 
 class _Host(Struct, frozen=True, kw_only=True):
-    """What the settings of this daemon's nodes are made of."""
+    """The sources of the settings of this daemon's nodes."""
 
     config: LoadedConfig
     nodes: list[NodeConfig]
     topology: Topology | None
     #: "" also for what cgroup.conf does not confine
     groups: CgroupDirectories
-    #: of what this daemon alone has in directories that others use too
+    #: the name of this daemon's own files in directories that others use too
     name: str
     hostname: str
     cores: Cores
@@ -385,7 +385,9 @@ def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: 
 
 
 def _container(host: _Host, node: str, spool: str) -> Container | None:
-    """What job_container.conf says of the node. Raises SpritzError where it would cover what slurmd needs."""
+    """The settings of job_container.conf for the node. Raises SpritzError if they would cover a directory that slurmd
+    needs.
+    """
     container = host.config.containers.of(node)
     if not container:
         return None
@@ -438,7 +440,7 @@ def _sample_seconds(words: tuple[str, ...]) -> float:
 
 
 def _memory_counted(words: tuple[str, ...]) -> str:
-    """Source: slurm.conf(5) JobAcctGatherParams."""
+    """The memory that counts as used. Source: slurm.conf(5) JobAcctGatherParams."""
     return "pss" if "UsePss" in words else "private" if "NoShared" in words else "rss"
 
 
@@ -448,12 +450,12 @@ def _programs(value: object) -> tuple[str, ...]:
     return tuple(str(value).split(",")) if value else ()
 
 
-def _limits(taken: tuple[str, ...], left: tuple[str, ...]) -> frozenset[str] | None:
+def _limits(taken: tuple[str, ...], excepted: tuple[str, ...]) -> frozenset[str] | None:
     """Which limits are propagated; None: all."""
     names = frozenset(name.removeprefix("RLIMIT_") for name in vars(resource) if name.startswith("RLIMIT_"))
     wanted = {word.upper().removeprefix("RLIMIT_") for word in taken}
-    if left:
-        return names - {word.upper().removeprefix("RLIMIT_") for word in left}
+    if excepted:
+        return names - {word.upper().removeprefix("RLIMIT_") for word in excepted}
     if not wanted or "ALL" in wanted:
         return None
     return frozenset() if "NONE" in wanted else names & wanted

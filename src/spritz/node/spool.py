@@ -59,7 +59,7 @@ class FoundStep(Struct, frozen=True, kw_only=True):
 
 
 class LeftSteps(Struct, frozen=True, kw_only=True):
-    """What an earlier daemon left in a spool.
+    """The steps that an earlier daemon left in a spool.
 
     `unreadable` are directories whose record makes no sense though a supervisor has, or had, them; `unsupported` those
     whose record a later release wrote, with the reason.
@@ -190,7 +190,7 @@ class Spool:
                     os.rmdir(path)
 
     def remove_if_possible(self, directory: str) -> None:
-        """As `remove`, on a disk that may refuse it: what is left is found by the next daemon."""
+        """Remove as `remove` does, from a disk that may refuse it: the next daemon finds the remains."""
         with contextlib.suppress(OSError):
             self.remove(directory)
 
@@ -331,7 +331,7 @@ def try_socket(path: str) -> None:
 
 
 def read_record(directory: str) -> record.SpooledStep | None:
-    """What is written of the step; None also where it cannot be read: processes are found by their mark then."""
+    """The record of the step; None also if it cannot be read: processes are then found by their mark."""
     try:
         return record.read(f"{directory}/{spec.RECORD}")
     except (OSError, UnsupportedFormat):

@@ -54,7 +54,7 @@ def _is_of(pid: int, directory: str) -> bool:
 
 
 class SupervisorLink:
-    """One supervisor. `finished` once it has told the result; the end of its connection after that means nothing."""
+    """One supervisor. `finished` once it has reported the result; the end of its connection then means nothing."""
 
     __slots__ = (
         "_connection",
@@ -127,7 +127,7 @@ class SupervisorLink:
             self._loop.remove_writer(self._connection.fileno())
 
     async def measure(self) -> control.Measured:
-        """What its step has used so far. Raises ConnectionError if the supervisor ends meanwhile."""
+        """The usage of its step so far. Raises ConnectionError if the supervisor ends meanwhile."""
         future: asyncio.Future[control.Measured] = self._loop.create_future()
         self.measuring.append(future)
         # concurrent callers share one query

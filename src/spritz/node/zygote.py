@@ -32,7 +32,7 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 before it runs."""
+        """The zygote's process id; 0 before it runs."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:

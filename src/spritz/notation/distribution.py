@@ -84,7 +84,7 @@ def without_stars(text: str) -> str:
 
 
 def format(distribution: Distribution) -> str:
-    """As SLURM_DISTRIBUTION has it: `block:cyclic`, `plane` (the size is SLURM_DIST_PLANESIZE), `cyclic,Pack`."""
+    """The text of SLURM_DISTRIBUTION: `block:cyclic`, `plane` (the size is SLURM_DIST_PLANESIZE), `cyclic,Pack`."""
     levels = [distribution.nodes, distribution.sockets, distribution.cores]
     while levels and not levels[-1]:
         levels.pop()

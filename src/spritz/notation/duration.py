@@ -113,12 +113,12 @@ def format_elapsed(seconds: int) -> str:
 
 def format_span(seconds: float) -> str:
     """A duration in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
-    left = max(0, round(seconds))
-    if left < 60:
-        return f"{left} s"
+    remaining = max(0, round(seconds))
+    if remaining < 60:
+        return f"{remaining} s"
     parts = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        amount, left = divmod(left, size)
+        amount, remaining = divmod(remaining, size)
         if amount:
             parts.append(f"{amount} {unit}")
     return " ".join(parts[:2])

@@ -15,7 +15,7 @@ from spritz.notation.errors import NotationError, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: what follows an option
+#: the argument that follows an option
 NONE = 0
 REQUIRED = 1
 OPTIONAL = 2

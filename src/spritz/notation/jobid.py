@@ -33,7 +33,7 @@ class JobIdError(NotationError):
 
 
 class JobReference(Value):
-    """What an id names: a job; with `task_ids` (mask) some tasks of an array; with `component` a component of a
+    """The meaning of an id: a job; with `task_ids` (mask) some tasks of an array; with `component` a component of a
     heterogeneous job; with `step` a step.
 
     `throttle` is the `%N` in the brackets of a listing; it names nothing.
@@ -64,7 +64,7 @@ class JobReference(Value):
 
 
 def parse(text: str) -> JobReference:
-    """What the id names. Raises JobIdError: `Invalid job id specified: …`."""
+    """The meaning of the id. Raises JobIdError: `Invalid job id specified: …`."""
     body, dot, step_text = text.strip().partition(".")
     step = _step_number(step_text) if dot else None
     if dot and step is None:

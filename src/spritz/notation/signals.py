@@ -112,7 +112,7 @@ def signal_name(number: int) -> str:
 
 
 def signal_description(number: int) -> str:
-    """What srun prints of a task that a signal ended: `Killed`, `Segmentation fault`. As strsignal(3) of glibc."""
+    """srun's words for a task that a signal ended: `Killed`, `Segmentation fault`, as strsignal(3) of glibc."""
     if 1 <= number <= len(_DESCRIPTIONS):
         return _DESCRIPTIONS[number - 1]
     if _RTMIN <= number <= _RTMAX:

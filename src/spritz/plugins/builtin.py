@@ -28,7 +28,7 @@ _TENTH_SECONDS = 360.0
 
 
 class BuiltinContext(Struct, frozen=True, kw_only=True):
-    """What a plugin knows besides the request. `uid` sent it; `groups` are those of the job's user.
+    """The facts that a plugin knows besides the request. `uid` sent it; `groups` are those of the job's user.
 
     `next_job_id`: the id that the job will get; 0 if unknown.
     """

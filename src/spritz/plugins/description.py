@@ -47,7 +47,8 @@ class Description:
         self.modify = bool(job_id)
         #: names of JobSpec fields that plugins have written
         self.changed: set[str] = set()
-        #: what a plugin wrote to min_cpus; it takes effect after all writes, because it depends on other fields
+        #: the value that a plugin wrote to min_cpus; it takes effect after all writes, because it depends on other
+        #: fields
         self.min_cpus: int | None = None
 
     @classmethod

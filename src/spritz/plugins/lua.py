@@ -214,14 +214,14 @@ class LuaScript:
 
     def records(self, names: Sequence[str], make: Callable[[str], Any]) -> Any:
         """A table of records by name. `make(name)` returns one record's `read`, or None; it is called once per name."""
-        made: dict[str, Any] = {}
+        objects: dict[str, Any] = {}
 
         def get(name: Any) -> Any:
             word = str(text_from(name))
-            if word not in made:
+            if word not in objects:
                 read = make(word)
-                made[word] = None if read is None else self.object(read)
-            return made[word]
+                objects[word] = None if read is None else self.object(read)
+            return objects[word]
 
         return self._made[b"records"](self._runtime.table_from([octets(name) for name in names]), get)
 

@@ -43,7 +43,7 @@ class LuaFilter:
 
     @property
     def said(self) -> Sequence[LogLine]:
-        """What the script has logged, and written for the user (level `user`), since the last call."""
+        """The script's log lines and messages for the user (level `user`) since the last call."""
         log_lines = (*self._script.log, *(("user", line) for line in self._script.lines))
         self._script.log, self._script.lines = [], []
         return log_lines

@@ -1,4 +1,4 @@
-"""What a site script sees of the cluster besides the request, and the interface of scripts.
+"""The cluster's data for a site script besides the request, and the interface of scripts.
 
 The script runs in its own process (docs/decisions/0092): partitions come with the request, jobs and reservations only
 when the script reads them.

@@ -101,7 +101,7 @@ def _reservation(now: float, requested: str, allocation: Plain | None) -> str:
 
 
 def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:
-    """Differs: for a running job that was told to make room (GraceTime) this is the reason; Slurm shows None
+    """Differs: for a running job that must make room (GraceTime) this is the reason; Slurm shows None
     (docs/decisions/0033).
     """
     if action and state == "RUNNING" and reason in ("", "None"):
@@ -269,7 +269,7 @@ def _of_federation(now: float, text: str | None) -> str:
 
 
 def cluster_name(now: float) -> str:
-    """That of the cluster that is asked."""
+    """The name of the cluster that is asked."""
     return locate_controller().cluster_name
 
 
@@ -316,7 +316,7 @@ _EXPANSION = (
 
 
 def _expanded(field: Field) -> Field:
-    """The same file name with its patterns expanded."""
+    """The field of a file name, with its patterns expanded."""
     count = len(field.needs)
 
     def render(now: float, *values: Any) -> str:

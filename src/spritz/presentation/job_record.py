@@ -69,11 +69,11 @@ def _identity(job: Job) -> list[str]:
 
 
 def _siblings(job: Job) -> list[str]:
-    tie = job.federation
-    if tie is None:
+    federated = job.federation
+    if federated is None:
         return []
-    viable, active = or_null(tie.viable), or_null(tie.active)
-    return [f"FedOrigin={tie.origin} FedViableSiblings={viable} FedActiveSiblings={active}"]
+    viable, active = or_null(federated.viable), or_null(federated.active)
+    return [f"FedOrigin={federated.origin} FedViableSiblings={viable} FedActiveSiblings={active}"]
 
 
 def _array_tasks(job: Job) -> str:

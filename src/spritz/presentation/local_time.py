@@ -12,7 +12,9 @@ _END = 253_402_200_000
 
 
 def local_time(at: float, style: str = "", now: float = 0.0) -> str:
-    """As `notation.times.format_time` in this process's time zone. The usual form avoids importing `datetime`."""
+    """The text of a time as `notation.times.format_time` has it, in this process's time zone. The usual form avoids
+    importing `datetime`.
+    """
     if (style and style != "standard") or not 0 <= at < _END:
         return format_time(at, style, now)
     year, month, day, hour, minute, second, *_ = localtime(int(at))

@@ -28,8 +28,8 @@ def _sockets(capacity: NodeCapacity, item: str) -> str:
     """`(S:0-1)`; empty if the devices have no sockets."""
     from spritz.notation.ranges import format_ids, ids_of, parse_ids
 
-    name, _, rest = item.partition(":")
-    kind = rest.partition(":")[0]
+    name, _, type_and_count = item.partition(":")
+    kind = type_and_count.partition(":")[0]
     lines = [gres_line for gres_line in capacity.gres if gres_line.name == name and gres_line.type == kind]
     lines = lines or [gres_line for gres_line in capacity.gres if gres_line.name == name]
     if not any(line.cores for line in lines) and name in ("mps", "shard"):

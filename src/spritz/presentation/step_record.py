@@ -46,7 +46,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
 
 
 def _requested(spec: StepSpec) -> list[tuple[str, str]]:
-    """What was asked for by GPU, node, socket or task, in the order of Slurm's lines."""
+    """The requests by GPU, node, socket or task, in the order of Slurm's lines."""
     from spritz.presentation.step_fields import bind_text, per_gpu, requests_text
 
     return [

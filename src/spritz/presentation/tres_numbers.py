@@ -37,6 +37,6 @@ def tres_of(book: Book) -> list[tuple[str, str, int]]:
     named |= {f"license/{resource.name}@{resource.server}" for resource in book.resources}
     names = list(TRES)
     for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
-        kind, _, rest = name.partition("/")
-        names.append((kind, rest, number))
+        kind, _, resource_name = name.partition("/")
+        names.append((kind, resource_name, number))
     return names

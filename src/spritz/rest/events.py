@@ -158,7 +158,7 @@ class Feed:
         self.error: Exception | None = None
         self._window: deque[_Frame] = deque()
         self._bytes = 0
-        #: what readers at the same position, with the same selection, get next
+        #: the next answer for readers at the same position with the same selection
         self._shared: dict[tuple[int, frozenset[str], frozenset[int]], tuple[int, bytes]] = {}
         self._moved = asyncio.Event()
         self._waker: asyncio.TimerHandle | None = None

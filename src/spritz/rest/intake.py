@@ -116,15 +116,15 @@ class Intake:
             if not isinstance(value, dict):
                 problems.error(place, f"Expected a dictionary but got {_kind(value)}")
                 return {}
-            found: Json = {}
+            fields: Json = {}
             for name, item in value.items():
                 inner = f"{place}/{str(name)[:_SHOWN]}"
                 member = members.get(name)
                 if member is None:
                     problems.warn(inner, f"Ignoring unknown field {str(name)[:_SHOWN]!r}")
                 elif item is not None:
-                    found[name] = member(item, inner, problems)
-            return found
+                    fields[name] = member(item, inner, problems)
+            return fields
 
         return read
 
@@ -138,11 +138,14 @@ class Intake:
             if isinstance(value, str):
                 value = [word for word in value.split(",") if word]
             elif isinstance(value, dict):
-                value = [f"{name}={one}" if isinstance(one, (str, int, float)) else one for name, one in value.items()]
+                value = [
+                    f"{name}={element}" if isinstance(element, (str, int, float)) else element
+                    for name, element in value.items()
+                ]
             elif not isinstance(value, list):
                 problems.error(place, f"Expected a list but got {_kind(value)}")
                 return []
-            return [item(one, f"{place}[{number}]", problems) for number, one in enumerate(value)]
+            return [item(element, f"{place}[{number}]", problems) for number, element in enumerate(value)]
 
         return read
 
@@ -175,10 +178,10 @@ def _one_of(choices: tuple[str, ...]) -> Read:
     by_lower = {choice.lower(): choice for choice in choices}
 
     def read(value: Any, place: str, problems: Problems) -> str | None:
-        found = by_lower.get(value.lower()) if isinstance(value, str) else None
-        if found is None:
+        spelled = by_lower.get(value.lower()) if isinstance(value, str) else None
+        if spelled is None:
             _refuse(value, place, problems, f"one of {', '.join(choices[:12])}{' …' if len(choices) > 12 else ''}")
-        return found
+        return spelled
 
     return read
 

@@ -69,8 +69,8 @@ def joining_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[BaseR
         order = CreateToken(
             role=wanted.role, lifetime_seconds=wanted.lifetime_seconds, uses=wanted.uses, host=wanted.host
         )
-        made = await controller.call(order, TokenCreated)
-        return {"id": made.id, "token": made.token, "address": made.address}
+        created = await controller.call(order, TokenCreated)
+        return {"id": created.id, "token": created.token, "address": created.address}
 
     async def revoke(request: Request, controller: Daemon) -> dict[str, object]:
         try:

@@ -31,21 +31,23 @@ def page(document: Json) -> str:
     versions: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         version = path.split("/")[2]
-        versions.setdefault(version, []).extend(_operation(path, method, told) for method, told in methods.items())
+        versions.setdefault(version, []).extend(
+            _operation(path, method, described) for method, described in methods.items()
+        )
     sections = (f"<h2>{escape(name)}</h2>\n{''.join(versions[name])}" for name in sorted(versions, reverse=True))
     return f"{_HEAD}{''.join(sections)}</body></html>\n"
 
 
-def _operation(path: str, method: str, told: Json) -> str:
+def _operation(path: str, method: str, described: Json) -> str:
     """One operation: closed it is a line, open it shows parameters, body and answer."""
     rows = [
         _row(each["name"], each["in"], "required" if each.get("required") else "", each.get("description", ""))
-        for each in told.get("parameters", ())
+        for each in described.get("parameters", ())
     ]
-    if "requestBody" in told:
-        rows.append(_row("body", "JSON", "", _schema(told["requestBody"])))
-    rows.append(_row("answer", "JSON", "", _schema(told["responses"]["200"])))
-    line = f"<b>{escape(method)}</b> <code>{escape(path)}</code> {escape(told.get('summary', ''))}"
+    if "requestBody" in described:
+        rows.append(_row("body", "JSON", "", _schema(described["requestBody"])))
+    rows.append(_row("answer", "JSON", "", _schema(described["responses"]["200"])))
+    line = f"<b>{escape(method)}</b> <code>{escape(path)}</code> {escape(described.get('summary', ''))}"
     return f"<details><summary>{line}</summary><table>{''.join(rows)}</table></details>\n"
 
 
@@ -53,7 +55,7 @@ def _row(name: str, *cells: str) -> str:
     return f"<tr><td><code>{escape(name)}</code></td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
-def _schema(told: Json) -> str:
+def _schema(described: Json) -> str:
     """The name of a body's schema in the document's components."""
-    reference = told.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
-    return str(reference).rpartition("/")[2] or str(told.get("description", ""))
+    reference = described.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
+    return str(reference).rpartition("/")[2] or str(described.get("description", ""))

@@ -62,11 +62,11 @@ def _unix(path: str) -> list[socket.socket]:
             raise ValueError("another process listens on this path")
         finally:
             probe.close()
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
     # The peer's identity decides what is permitted, not access to the socket.
     os.chmod(path, 0o666)
-    return [made]
+    return [listener]
 
 
 def _tcp(address: str) -> list[socket.socket]:
@@ -77,12 +77,12 @@ def _tcp(address: str) -> list[socket.socket]:
     sockets = []
     known = socket.getaddrinfo(host or None, int(port), 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     for family, kind, number, _, place in known:
-        made = socket.socket(family, kind, number)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(family, kind, number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(place)
-        sockets.append(made)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(place)
+        sockets.append(listener)
     return sockets
 
 

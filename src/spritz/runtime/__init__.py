@@ -26,7 +26,7 @@ Map
 `daemon_command`, `daemon_options`, `service`   what all daemons' commands have in common, up to a serving process
 `authority`, `tls`, `munge`   the cluster's own certificates, TLS between machines, or the site's munge
 `srv`, `ports`, `zone`, `programs`   DNS SRV records; lasting TCP ports; the offset from UTC; site programs
-`ending`     ends a process that was told to end and does not
+`ending`     ends a process that does not end although it was ordered to
 
 Requests and responses are one layer up, above `wire`: `client.channel.channel` and `client.channel.server` for daemons.
 """

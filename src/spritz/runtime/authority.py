@@ -35,7 +35,7 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _END = datetime(2126, 1, 1, tzinfo=UTC)
 
 
-#: what names cluster, role and host in a certificate's subject
+#: the parts of a certificate's subject that name cluster, role and host
 _SUBJECT = (NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.COMMON_NAME)
 
 

@@ -55,7 +55,7 @@ def require(what: str, extra: str) -> None:
 
 
 def error_lines(name: str, error: SpritzError) -> list[str]:
-    """What a daemon prints before it ends with an error: the message, and the hint if there is one."""
+    """The lines that a daemon prints before it ends with an error: the message, and the hint if there is one."""
     lines = [f"{name}: fatal: {line}" for line in error.message.splitlines() or [""]]
     return [*lines, f"{name}: {error.hint}"] if error.hint else lines
 

@@ -149,14 +149,14 @@ def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoR
     os._exit(1)
 
 
-def _end(receiving: int, said: bytes) -> None:
+def _end(receiving: int, output: bytes) -> None:
     """End a daemon that has not reported yet, and wait for the end of its pipe."""
-    while b"\n" not in said:  # interrupted before the daemon's identity was read, which comes first
+    while b"\n" not in output:  # interrupted before the daemon's identity was read, which comes first
         chunk = os.read(receiving, 64)
         if not chunk:
             return
-        said += chunk
-    daemon = Process(*map(int, said.partition(b"\n")[0].split()))
+        output += chunk
+    daemon = Process(*map(int, output.partition(b"\n")[0].split()))
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not send(daemon, number) or _ended(receiving):
             return

@@ -1,4 +1,4 @@
-"""Ends a process that was told to end and does not.
+"""Ends a process that does not end although it was ordered to.
 
 A task may swallow its cancellation, wait in its clean-up for a peer that never answers, or block the loop in a call
 that never returns. Such a task must not keep a daemon from ending: its successor waits for it. So a thread counts from
@@ -67,8 +67,8 @@ class Ending:
     def _wait(self) -> None:
         # Counts its own waits, not the clock: time in which the process was stopped is none in which it could end.
         waited = 0.0
-        while (left := self._remaining()) > 0:
-            pause = min(left, _PAUSE_SECONDS)
+        while (remaining := self._remaining()) > 0:
+            pause = min(remaining, _PAUSE_SECONDS)
             if self._over.wait(pause):
                 return
             waited += pause

@@ -58,7 +58,7 @@ class Munge:
             self._free(credential)
 
     def decode(self, credential: bytes) -> tuple[bytes, int]:
-        """Its content, and the uid of its creator. Raises MungeError: forged, expired, replayed …"""
+        """The credential's content, and the uid of its creator. Raises MungeError: forged, expired, replayed …"""
         buffer, size = ctypes.c_void_p(), ctypes.c_int()
         uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
         try:

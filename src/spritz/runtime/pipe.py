@@ -71,8 +71,8 @@ def unread(transport: asyncio.BaseTransport) -> bytes:
         return b""
     pieces = []
     try:
-        while rest := os.read(plain_socket.fileno(), _PIECE_BYTES):
-            pieces.append(rest)
+        while piece := os.read(plain_socket.fileno(), _PIECE_BYTES):
+            pieces.append(piece)
     except OSError:
         pass  # nothing more
     return b"".join(pieces)

@@ -39,7 +39,7 @@ STOP_SECONDS = 75.0
 #: Seconds before contained work that failed is started again.
 AGAIN_SECONDS = 10.0
 
-#: of the loop that `run` runs, which is that of a process
+#: the ending of the loop that `run` runs, which is the process's only one
 _ending: Ending | None = None
 
 
@@ -138,16 +138,16 @@ class Supervisor:
         is_cancelled = parent.cancelling() > self._cancelling
         if is_cancelled and isinstance(error, asyncio.CancelledError) and not self._errors:
             return  # it propagates
-        own = error is not None and not isinstance(error, asyncio.CancelledError)
+        body_failed = error is not None and not isinstance(error, asyncio.CancelledError)
         if is_cancelled:
-            if not own and not self._errors:
+            if not body_failed and not self._errors:
                 raise asyncio.CancelledError
             # What failed comes out first; the cancellation must not be lost with it.
             parent.uncancel()
             parent.cancel()
         if self._errors:
             errors, self._errors = self._errors, []
-            if own and error is not None:
+            if body_failed and error is not None:
                 errors.append(error)
             raise BaseExceptionGroup("failed tasks", errors) from None
 

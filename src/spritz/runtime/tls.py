@@ -65,7 +65,8 @@ class Keys(Struct, frozen=True):
     certificate: str
     key: str
     authorities: str
-    #: who has signed `certificate`, to be sent along; without it OpenSSL looks for it in every handshake (0.1 ms)
+    #: the certificate of the issuer of `certificate`, to be sent along; without it OpenSSL looks for it in every
+    #: handshake (0.1 ms)
     issuer: str = ""
 
 
@@ -119,8 +120,8 @@ class PortCertificate:
         return self._context
 
     async def renew(self) -> str:
-        """Read it now, for new handshakes; others are unaffected. What is wrong with it, which is also logged: then the
-        earlier certificate stays.
+        """Read the certificate again, for new handshakes; others are unaffected. Returns the mistake in it, which is
+        also logged: then the earlier certificate stays.
         """
         try:
             self._context = await reading.run(self._read, seconds=READING_SECONDS)
@@ -133,7 +134,7 @@ class PortCertificate:
         return server_context(self._keys(), streams=self._streams)
 
     async def keep(self, clock: Clock) -> None:
-        """Read it each hour."""
+        """Read the certificate again each hour."""
         while True:
             await clock.sleep(READ_SECONDS)
             await self.renew()

@@ -9,7 +9,7 @@ machine) nor a loaded machine is mistaken for one:
   kernel spends for the process does not count: on a machine short of memory it looks for free pages.
 - It waits for ever, as for a lock. A thread counts its own wake-ups at which the loop's thread slept (`Sleeper`).
 
-A loop that waits for a disk is not stuck, and to end its daemon would help nobody: a machine that swaps is slow for the
+A loop that waits for a disk is not stuck, and to end its daemon would not help: a machine that swaps is slow for the
 next daemon too, whose start reads many files. So a wait for a disk, a page fault from a disk, and a watchdog that did
 not run in time (a suspended machine, one that swaps) begin the count again. systemd, too, is told then that the daemon
 lives. Nothing of ours reads files in the loop but the few that tests/e2e/test_files_of_loops.py lists.
@@ -185,7 +185,7 @@ def threads_of_this_process(watched: int, *, proc: str = "/proc") -> Threads:
 
 
 def _fields(directory: str) -> list[str]:
-    """Of a thread or process, from its state on; [] if it has ended."""
+    """The fields of /proc/…/stat of a thread or process, from its state on; [] if it has ended."""
     try:
         with open(f"{directory}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

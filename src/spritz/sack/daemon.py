@@ -1,4 +1,4 @@
-"""The sackd process: relays users, renews its certificate and the configuration, and stops when told.
+"""The sackd process: relays users, renews its certificate and the configuration, and stops in order.
 
 Source: sackd(8) SIGNALS.
 """
@@ -46,7 +46,7 @@ async def serve(
     startup: Startup,
     log: Logger,
 ) -> int:
-    """Serve until told to stop. `keep` stores a new configuration; None: the administrator maintains the files."""
+    """Serve until stopped. `keep` stores a new configuration; None: the administrator maintains the files."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ async def serve(
 
 
 async def _admitted(member: Member, channel: Channel) -> None:
-    """Raises SpritzError if the controller does not lead, or has put this machine out: users are told the reason."""
+    """Raises SpritzError, with the reason for users, if the controller does not lead or has excluded this machine."""
     if member.has_standby:
         await must_lead(channel)
     if member.membership.joined is not None:

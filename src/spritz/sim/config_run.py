@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run_config(arguments: Namespace, context: Context) -> list[Report]:
-    """One report for each configuration. `--starts` is of the first."""
+    """One report for each configuration. `--starts` is written for the first."""
     configs = [_load(path) for path in (arguments.config, arguments.against) if path is not None]
     # The cluster itself refuses jobs that fit on none of its nodes, so no size limit applies here.
     parsed = read_trace(arguments.trace, sys.maxsize)

@@ -42,7 +42,7 @@ class Below:
         self._places: dict[ClientLink, int] = {}
         #: nodes below those that are connected here, and by which of these they came
         self._routes: dict[int, int] = {}
-        #: of how many nodes those that are connected here take frames
+        #: by connected node, the number of further nodes that connect to it
         self._further: dict[int, int] = {}
         self._done: set[int] = set()
         self._ended: set[int] = set()

@@ -63,7 +63,7 @@ class ClientGroup:
 
     @property
     def has_client(self) -> bool:
-        """There is the client that the step was started for."""
+        """Whether the client that the step was started for is connected."""
         return any(link.primary for link in self._links)
 
     @property

@@ -78,7 +78,7 @@ def is_elsewhere(host: str) -> bool:
 
 
 def is_trusted(connection: socket.socket, *uids: int) -> bool:
-    """Whether it is root or one of these users that listens there."""
+    """Whether root or one of these users listens at the other end."""
     peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
     return peer in (0, *uids)
 

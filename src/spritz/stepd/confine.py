@@ -121,7 +121,7 @@ def device_numbers(paths: tuple[str, ...]) -> set[str]:
 
 
 def _allow_all(path: str) -> None:
-    """What has not been denied above is allowed."""
+    """Allow all devices that have not been denied before."""
     if os.path.exists(f"{path}/devices.allow"):
         _write(f"{path}/devices.allow", "a")
 
@@ -129,7 +129,7 @@ def _allow_all(path: str) -> None:
 def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
     """Create a group and join it. Daemons remove empty groups, which it is for a moment: then it retries."""
     path = f"{parent}/{group_name(os.getpid())}"
-    for left in reversed(range(_TRIES)):
+    for tries_after in reversed(range(_TRIES)):
         try:
             for directory in (parent, path):
                 with contextlib.suppress(FileExistsError):
@@ -139,7 +139,7 @@ def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
             _write(f"{path}/cgroup.procs", str(os.getpid()))
             break
         except OSError as error:
-            if not left or error.errno not in (errno.ENOENT, errno.ENODEV):
+            if not tries_after or error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
     return path
 

@@ -172,12 +172,12 @@ def arguments(
     """Arguments of bwrap. Devices are the node's, but only the step's of those in gres.conf; /tmp is the container's
     own.
     """
-    made = bool(options.get("writable"))
+    writable = bool(options.get("writable"))
     all_mounts = [*_of_mpi(environment), *mounts]
     given = options.get("devices_given", ())
     devices = [path for path in given if not path.startswith("/dev/") and os.path.exists(path)]
-    opened = set() if made else _without_place(root, [*devices, *(target for _, target, _ in all_mounts)])
-    words = ["--bind" if made else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
+    opened = set() if writable else _without_place(root, [*devices, *(target for _, target, _ in all_mounts)])
+    words = ["--bind" if writable else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
     if options.get("remap_root"):
         words += ["--unshare-user", "--uid", "0", "--gid", "0"]
     words += ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
@@ -185,13 +185,13 @@ def arguments(
         if path.startswith("/dev/") and os.path.exists(path):
             words += ["--bind", path, path]  # which no device can be opened through (nodev)
     # Targets missing in the image are skipped: a read-only root gets no new directories.
-    if made or os.path.isdir(f"{root}/sys"):
+    if writable or os.path.isdir(f"{root}/sys"):
         words += ["--ro-bind", "/sys", "/sys"]
     for directory in ("/tmp", "/run"):
-        if made or os.path.isdir(root + directory):
+        if writable or os.path.isdir(root + directory):
             words += ["--tmpfs", directory]
     for path in _HOST_FILES:
-        if os.path.exists(path) and (made or os.path.exists(root + path)):
+        if os.path.exists(path) and (writable or os.path.exists(root + path)):
             words += ["--ro-bind", os.path.realpath(path), path]
     for path in devices:
         words += ["--dev-bind", path, path]

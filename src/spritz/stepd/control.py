@@ -1,4 +1,4 @@
-"""What the node daemon and a supervisor say to each other: length-prefixed msgpack, without any I/O.
+"""Messages between the node daemon and a supervisor: length-prefixed msgpack, without any I/O.
 
 The daemon sends orders, the supervisor reports. Orders are idempotent; none is answered but by what it brings about.
 """
@@ -9,7 +9,7 @@ import msgspec.msgpack
 
 from spritz.model.reports import StepFinished, Usage
 
-#: Of the length in front of every message.
+#: Bytes of the length in front of every message.
 PREFIX_BYTES = 4
 #: Nothing that belongs here is longer.
 _MESSAGE_BYTES_MAX = 64 * 1024 * 1024

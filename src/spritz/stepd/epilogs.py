@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: How long one may take.
 EPILOG_SECONDS = 5.0
-#: Of what one says: the last.
+#: Bytes kept of the end of an epilog's output.
 _SAID_BYTES = 4096
 
 
@@ -39,8 +39,8 @@ def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[s
     started = {}
     for program in map(octets, spec.task_epilogs):
         if os.access(program, os.X_OK):
-            said = os.memfd_create("said")
-            started[_start(program, spec, environment, said)] = said
+            output = os.memfd_create("said")
+            started[_start(program, spec, environment, output)] = output
         else:
             say(f"error: Could not run user task_epilog [{os.fsdecode(program)}]: access denied")
             say(failed(-1))
@@ -51,10 +51,10 @@ def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> tuple[int, int]
     """(its process id, a file in memory for what it says). It sees the machine as the task did, whose id `pid` was."""
     environment = end_environment(spec, task)
     words = [octets(word) for word in (*task.end, str(pid))]
-    said = os.memfd_create("said")
+    output = os.memfd_create("said")
     started = os.fork()
     if started:
-        return started, said
+        return started, output
     try:
         close_in_child()
         os.setsid()
@@ -65,23 +65,23 @@ def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> tuple[int, int]
         become(spec.identity)
         os.chdir("/")
         nothing = os.open(NOTHING, os.O_RDWR)
-        for descriptor, source in enumerate((nothing, nothing, said)):
+        for descriptor, source in enumerate((nothing, nothing, output)):
             os.dup2(source, descriptor)
         os.execve(words[0], words, environment)
     finally:
         os._exit(127)
 
 
-def ending(said: int) -> bytes:
+def ending(output: int) -> bytes:
     """The end of what that file holds. Closes it."""
-    with open(said, "rb") as file:
-        file.seek(max(0, os.fstat(said).st_size - _SAID_BYTES))
+    with open(output, "rb") as file:
+        file.seek(max(0, os.fstat(output).st_size - _SAID_BYTES))
         return file.read()
 
 
-def last_line(said: int) -> str:
+def last_line(output: int) -> str:
     """The last line in that file, which is closed."""
-    lines = ending(said).decode(errors="replace").splitlines()
+    lines = ending(output).decode(errors="replace").splitlines()
     return lines[-1].removeprefix("slurmstepd: error: ") if lines else ""
 
 
@@ -103,7 +103,7 @@ def failed(status: int) -> str:
     return f"error: TaskEpilog failed status={status}"
 
 
-def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes], said: int) -> int:
+def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes], output: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -112,7 +112,7 @@ def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes]
         os.setsid()
         become(spec.identity)
         nothing = os.open(NOTHING, os.O_RDWR)
-        for descriptor, source in enumerate((nothing, nothing, said)):
+        for descriptor, source in enumerate((nothing, nothing, output)):
             os.dup2(source, descriptor)
         os.execve(program, [program], environment)
     finally:

@@ -134,8 +134,10 @@ def run(words: list[str], image: str, seconds: float, doing: str = "unpack") -> 
     """Standard output of a successful program. Raises Refused, also if it has not ended after `seconds`."""
     status, output, errors = _finished(words, image, seconds)
     if status:
-        said = errors.strip().splitlines()
-        raise Refused(f"couldn't {doing} {image}: {said[-1][:300] if said else os.path.basename(words[0])}")
+        error_lines = errors.strip().splitlines()
+        raise Refused(
+            f"couldn't {doing} {image}: {error_lines[-1][:300] if error_lines else os.path.basename(words[0])}"
+        )
     return output
 
 

@@ -82,7 +82,7 @@ class Mpi:
         return self._pmix.pid if self._pmix is not None else 0
 
     def end(self) -> None:
-        """No task is left. May be called repeatedly."""
+        """End the servers, since no task is left. May be called repeatedly."""
         if self._pmix is not None:
             self._pmix.end()
 

@@ -68,7 +68,9 @@ def cover(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
 
 
 def cover_here(directories: tuple[tuple[str, str], ...], *, shared: bool) -> None:
-    """As `cover`, in the mount namespace that this process is in: all processes there see it. Raises OSError."""
+    """Cover directories as `cover` does, in the mount namespace of this process: all processes there see it. Raises
+    OSError.
+    """
     if not _mount(b"none", b"/", _MS_REC | (_MS_SLAVE if shared else _MS_PRIVATE)):
         raise _last_error("/")
     for source, target in directories:

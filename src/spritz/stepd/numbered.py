@@ -26,17 +26,17 @@ class Kept:
 
     def take(self, count: int) -> None:
         """Drop the first `count` bytes of the conversation. Raises ProtocolError for an impossible count."""
-        left = count - self.taken
-        if not 0 <= left <= self.bytes:
+        remaining = count - self.taken
+        if not 0 <= remaining <= self.bytes:
             raise ProtocolError(f"{count} bytes taken of {self.taken + self.bytes}")
         self.taken = count
-        self.bytes -= left
-        while left:
+        self.bytes -= remaining
+        while remaining:
             first = self._frames[0]
-            if len(first) > left:
-                self._frames[0] = first[left:]
+            if len(first) > remaining:
+                self._frames[0] = first[remaining:]
                 return
-            left -= len(first)
+            remaining -= len(first)
             self._frames.popleft()
 
     def all(self) -> bytes:

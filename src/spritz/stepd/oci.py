@@ -92,14 +92,14 @@ class Refused(Exception):
 
 def main(words: list[str]) -> int:
     """The exit status; of a task that was run, its own."""
-    verb, text, *rest = words
+    verb, text, *arguments = words
     try:
         container = Container(Task(**{**_NEEDED, **json.loads(text)}))
         if verb == "end":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # the step ends: that is what this is for
-            return container.end(int(rest[0]))
-        return container.begin(rest)
+            return container.end(int(arguments[0]))
+        return container.begin(arguments)
     except Refused as error:
         _say(str(error))
     except OSError as error:
@@ -107,7 +107,7 @@ def main(words: list[str]) -> int:
     return 1
 
 
-#: what `as_text` leaves out where it is 0
+#: the fields that `as_text` omits if they are 0
 _NEEDED = {"job_id": 0, "step_id": 0, "task_id": 0}
 
 
@@ -208,7 +208,7 @@ class Container:
             for name, value in environment.items():
                 entry = os.fsencode(f"{name}={value}")
                 if newline and b"\n" in entry:
-                    continue  # as Slurm: it could not be told from two
+                    continue  # as Slurm: it could not be distinguished from two
                 file.write(entry + (b"\n" if newline else b"\0"))
 
     def _environment(self) -> dict[str, str]:
@@ -289,7 +289,7 @@ class Container:
             if not task.ignore_config:
                 self._read()
         state = self._state() if task.query else None
-        left = False
+        still_there = False
         if task.query:
             wait = _LOOK_MIN_SECONDS
             for _ in range(10):
@@ -301,19 +301,19 @@ class Container:
                 state = self._state()
             if state is not None:
                 self._shell("RunTimeDelete", task.delete)
-                left = self._state() is not None
+                still_there = self._state() is not None
         else:
             self._shell("RunTimeKill", task.kill)
             self._shell("RunTimeDelete", task.delete)
         if not task.keep_files:
             shutil.rmtree(self._directory, ignore_errors=True)
-        return int(left)
+        return int(still_there)
 
     def _state(self) -> dict[str, Any] | None:
         """The answer of RunTimeQuery; None if it knows no such container."""
-        said = self._shell("RunTimeQuery", self._task.query)
+        answer = self._shell("RunTimeQuery", self._task.query)
         try:
-            state = json.loads(said)
+            state = json.loads(answer)
         except ValueError:
             return None
         return state if isinstance(state, dict) and state.get("status") else None

@@ -21,7 +21,7 @@ from spritz.stepd.reactor import WRITABLE, Reactor, Timer, close_in_child, write
 
 #: Bytes that wait in memory above which `is_full` holds.
 _FULL_BYTES = 256 * 1024
-#: What ps shows of the process. Not a supervisor's name: one whose supervisor was killed is killed with the step.
+#: The process's name in ps. Not a supervisor's name: one whose supervisor was killed is killed with the step.
 NAME = "slurmstepd-out"
 #: Magic numbers of file systems without a device that are local all the same: tmpfs, overlayfs, btrfs, zfs, ramfs,
 #: bcachefs. Source: statfs(2).
@@ -59,7 +59,7 @@ class Outlet:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes bytes more quickly than it passes them on."""
+        """Whether bytes come in more quickly than the outlet passes them on."""
         return len(self._queued) > _FULL_BYTES
 
     def write(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ class Outlet:
             self._lose(error)
 
     def close(self) -> None:
-        """What waits is written yet, if the file takes it."""
+        """Close the outlet. Queued bytes are still written, if the file takes them."""
         if not self._closing:
             self._closing = True
             os.close(self._descriptor)
@@ -190,7 +190,7 @@ class Outlet:
 
 
 def is_local(descriptor: int) -> bool:
-    """Whether it is a regular file of a local disk: a write to it comes back."""
+    """Whether the descriptor is a regular file of a local disk: a write to it does not block."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False

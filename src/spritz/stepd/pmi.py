@@ -29,7 +29,7 @@ _ENTRIES_BYTES = protocol.PAYLOAD_BYTES_MAX // 4
 _encode = msgspec.msgpack.encode
 _entries = msgspec.msgpack.Decoder(list[bytes])
 
-#: what PMI-1 says of its sizes
+#: the sizes that PMI-1 announces
 _MAXES: Fields = {b"cmd": b"maxes", b"kvsname_max": b"256", b"keylen_max": b"64", b"vallen_max": b"1024"}
 
 
@@ -120,7 +120,7 @@ class PmiServer:
 
 
 class _Client:
-    """One task's connection."""
+    """The connection of one task."""
 
     def __init__(self, server: PmiServer, reactor: Reactor, connection: socket.socket, task_id: int) -> None:
         self._server = server
@@ -134,14 +134,14 @@ class _Client:
         reactor.watch(connection.fileno(), READABLE, self._ready)
 
     def close(self) -> None:
-        """No more of this task."""
+        """Close the connection of the task."""
         if not self._closed:
             self._closed = True
             self._reactor.forget(self._connection.fileno())
             self._connection.close()
 
     def passed(self) -> None:
-        """Its fence is over."""
+        """Tell the task that its fence is over."""
         if self._decoder.framed:
             self._answer(b"kvs-fence", {})
         else:
@@ -250,8 +250,8 @@ class _Client:
             self._answer(name, {b"jobid": server.about.job_id.encode()})
         elif name == b"info-getjobattr":
             key = message.get(b"key", b"")
-            own = b"%d" % server.about.size if key == b"universeSize" else None
-            self._value(name, own or server.known.get(key))
+            universe_size = b"%d" % server.about.size if key == b"universeSize" else None
+            self._value(name, universe_size or server.known.get(key))
         elif name == b"info-putnodeattr":
             self._put_of_node(message.get(b"key", b""), message.get(b"value", b""))
             self._answer(name, {})

@@ -27,7 +27,7 @@ def become_subreaper(name: str) -> None:
 
 
 def name_process(name: str) -> None:
-    """What ps shows of this process (15 bytes)."""
+    """Set the name that ps shows of this process (15 bytes)."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -107,7 +107,7 @@ def lives(pid: int) -> bool:
 
 
 def name_of(pid: int) -> str:
-    """What ps shows of it; "" if it is gone."""
+    """The name that ps shows of the process; "" if it is gone."""
     try:
         with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
             return file.read().rstrip("\n")
@@ -131,7 +131,7 @@ def marked(marker: bytes) -> list[Process]:
 
     Slow (reads all of /proc): only for cleaning up after a supervisor that was killed.
     """
-    found = []
+    processes = []
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
@@ -141,10 +141,10 @@ def marked(marker: bytes) -> list[Process]:
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 if marker in file.read().split(b"\0"):
-                    found.append(process)
+                    processes.append(process)
         except OSError:
             continue
-    return found
+    return processes
 
 
 def in_sessions(leaders: Iterable[Process]) -> list[Process]:
@@ -153,17 +153,17 @@ def in_sessions(leaders: Iterable[Process]) -> list[Process]:
     Of a leader that is gone, none: once its session is empty the number may be another's, who makes a session with it.
     """
     sessions = {leader.pid: leader for leader in leaders if exists(leader)}
-    found: list[tuple[Process, int]] = []
+    processes: list[tuple[Process, int]] = []
     for entry in os.listdir("/proc") if sessions else ():
         if entry.isdecimal():
             process = identify(int(entry))
             try:
                 if (session := os.getsid(process.pid)) in sessions:
-                    found.append((process, session))
+                    processes.append((process, session))
             except OSError:
                 continue
     # A leader that is still there was there all the time.
-    return [process for process, session in found if exists(sessions[session])]
+    return [process for process, session in processes if exists(sessions[session])]
 
 
 def memory_bytes(pid: int) -> tuple[int, int, int]:
@@ -203,7 +203,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def disk_bytes(pid: int) -> tuple[int, int]:
-    """What the process has read and written by system calls, as Slurm counts; zeros if that cannot be known."""
+    """The bytes read and written by the process's system calls, as Slurm counts; zeros if they are unknown."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             lines = file.read().split()

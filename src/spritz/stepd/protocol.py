@@ -308,13 +308,14 @@ def may_wait(frames: bytes) -> bool:
 
 
 def elsewhere(text: str) -> tuple[str, str, str] | None:
-    """Of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the client is
-    on, the socket by which it is reached from others, and its address there. None for a plain address."""
-    scheme, _, rest = text.partition(":")
+    """The parts of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the
+    client is on, the socket by which it is reached from others, and its address there. None for a plain address.
+    """
+    scheme, _, place = text.partition(":")
     if scheme != "at":
         return None
-    host, _, rest = rest.partition(":")
-    name, _, address = rest.partition(":")
+    host, _, place = place.partition(":")
+    name, _, address = place.partition(":")
     return host, "\0" + name.removeprefix("@"), address
 
 

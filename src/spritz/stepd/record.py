@@ -44,7 +44,7 @@ class SpooledStep(msgspec.Struct, frozen=True):
     started: tuple[int, ...] = ()
 
     def processes(self) -> tuple[Process, ...]:
-        """As `pids`, as far as they can be this boot's processes: none if they are of an earlier boot, or unknown."""
+        """The processes of `pids` that may be this boot's: none if they are of an earlier boot, or unknown."""
         if not self.boot or self.boot != boot_id():
             return ()
         return tuple(map(Process, self.pids, self.started))

@@ -18,20 +18,20 @@ _EACH_SECONDS = 0.05
 
 
 class Siblings:
-    """Of the step in this spool directory."""
+    """The steps of a job, as seen from the step in this spool directory."""
 
     def __init__(self, directory: str) -> None:
         self._spool, self._own = os.path.split(directory)
-        #: what directories of this job's life begin with, such as `job00012.0.`
+        #: the prefix of the directories of this job's life, such as `job00012.0.`
         self._prefix = f"{self._own.rpartition('.')[0]}."
         #: by directory: the record's size when it was read, and its supervisor (None: none runs)
         self._known: dict[str, tuple[int, Process | None]] = {}
-        #: what the last look found, and when the next one is due
+        #: the result of the last look, and the time of the next one
         self._memory: list[int] = []
         self._due = 0.0
 
     def memory_bytes(self, now: float) -> list[int]:
-        """As `look`, but what the last look found if that was a moment ago. `now`: monotonic seconds."""
+        """The memory as of `look`, or of the last look if that was a moment ago. `now`: monotonic seconds."""
         if now >= self._due:
             self.look()
             self._due = now + _EACH_SECONDS * len(self._memory)

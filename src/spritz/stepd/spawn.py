@@ -87,12 +87,12 @@ _made: dict[tuple[tuple[str, int], ...], tuple[tuple[int, int, bytes], ...]] = {
 
 def _limits(limits: tuple[tuple[str, int], ...]) -> tuple[tuple[int, int, bytes], ...]:
     """Numbers of the limits, soft values, and what to say where one cannot be set. Steps of a job have the same."""
-    made = _made.get(limits)
-    if made is None:
+    parsed = _made.get(limits)
+    if parsed is None:
         _made.clear()
-        made = _made[limits] = tuple(
+        parsed = _made[limits] = tuple(
             (number, soft, octets(start.limit_refused(name, soft) + "\n"))
             for name, soft in limits
             if (number := getattr(resource, f"RLIMIT_{name}", None)) is not None
         )
-    return made
+    return parsed

@@ -161,7 +161,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     #: seconds between samples of living processes, for peaks of usage; 0: none. Memory without a cgroup limit is
     #: sampled more often.
     sample_seconds: float = 30.0
-    #: what counts as resident memory in the record: "rss", "pss" (shared pages in parts) or "private" (none of them)
+    #: the memory that counts as resident in the record: "rss", "pss" (shared pages in parts) or "private" (none of
+    #: them)
     memory_counted: str = "rss"
     #: sample what tasks use of GPUs
     gpu_accounting: bool = True

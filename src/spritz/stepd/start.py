@@ -105,7 +105,7 @@ def apply_limits(limits: tuple[tuple[str, int], ...]) -> None:
 
 
 def limit_refused(name: str, soft: int) -> str:
-    """What is said of a limit that cannot be set."""
+    """The message about a limit that cannot be set."""
     value = "'unlimited'" if soft < 0 else f"{soft} bytes"
     return f"slurmstepd: error: Can't propagate RLIMIT_{name} of {value} from submit host"
 
@@ -183,9 +183,9 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     """
     reader, writer = os.pipe()
     name = octets(program)
-    own = environment | {b"SLURM_SCRIPT_CONTEXT": b"prolog_task"}
+    prolog_environment = environment | {b"SLURM_SCRIPT_CONTEXT": b"prolog_task"}
     try:
-        pid = os.posix_spawn(name, [name], own, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+        pid = os.posix_spawn(name, [name], prolog_environment, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
     except OSError as error:
         os.close(reader)
         os.close(writer)
@@ -193,11 +193,11 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
         _end_for_prolog(1)
     os.close(writer)
     with open(reader, "rb") as output:
-        said = output.read()
+        output_bytes = output.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status:
         _end_for_prolog(max(status, 1))
-    printed = apply_task_prolog(said, environment)
+    printed = apply_task_prolog(output_bytes, environment)
     if printed:
         os.write(1, printed)
 
@@ -207,18 +207,18 @@ def _end_for_prolog(status: int) -> NoReturn:
     os._exit(status)
 
 
-def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
+def apply_task_prolog(output: bytes, environment: dict[bytes, bytes]) -> bytes:
     """Change `environment` as the lines say; what is to be printed on the task's standard output."""
     printed = b""
-    for line in said.split(b"\n"):
-        verb, _, rest = line.lstrip().partition(b" ")
-        rest = rest.lstrip()
+    for line in output.split(b"\n"):
+        verb, _, argument = line.lstrip().partition(b" ")
+        argument = argument.lstrip()
         if verb == b"print":
-            printed += rest + b"\n"
+            printed += argument + b"\n"
         elif verb == b"unset":
-            environment.pop(rest.strip(), None)
+            environment.pop(argument.strip(), None)
         elif verb == b"export":
-            name, equals, value = rest.partition(b"=")
+            name, equals, value = argument.partition(b"=")
             if equals:
                 environment[name.strip()] = value.strip()
     return printed
@@ -265,7 +265,7 @@ def execute(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:
 
 
 def execve_failed(program: bytes, error: int) -> str:
-    """What is said of a program that cannot be executed; `error` is the error's number."""
+    """The message about a program that cannot be executed; `error` is the error's number."""
     what = _missing_interpreter(program) if error == errno.ENOENT else ""
     return f"slurmstepd: error: execve(): {what or os.fsdecode(program)}: {os.strerror(error)}"
 

@@ -10,7 +10,7 @@ from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
 
 _READ_BYTES = 65536
-#: What a pipe may still hold when its writer has ended.
+#: Bytes that a pipe may still hold when its writer has ended.
 _PIPE_BYTES = 1024 * 1024
 
 

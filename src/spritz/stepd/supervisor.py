@@ -123,7 +123,7 @@ class Supervisor:
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: dict[int, int] = {}
-        #: what ends containers, by process id: its task, and a file of what it says; None: not begun
+        #: end commands of containers, by process id: the task, and a file of the output; None: not begun
         self._ends: dict[int, tuple[int, int]] | None = None
         self._kill_timer: Timer | None = None
         self._end_told = False
@@ -284,7 +284,7 @@ class Supervisor:
             return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
-        """Not all tasks can be started."""
+        """Fail the step: not all of its tasks can be started."""
         self._launch_error, self._error_kind = text, kind
         self.say(f"error: {text}")
         # Those that were started end by the kill below, with their own status.
@@ -379,7 +379,7 @@ class Supervisor:
         return now - self._ending_since > self.spec.unkillable_seconds
 
     def _suspend(self, resume: bool, grace_seconds: float) -> None:
-        # A pending SIGSTOP would stop processes that were told to continue or end.
+        # A pending SIGSTOP would stop processes that were ordered to continue or end.
         self._cancel_stop()
         everything = self._below()
         if resume:
@@ -557,8 +557,8 @@ class Supervisor:
             self._ends = {}
             for task in self._group.tasks:
                 if task.spec.end and task.pid:
-                    pid, said = epilogs.start_end(self.spec, task.spec, task.pid)
-                    self._ends[pid] = task.spec.task_id, said
+                    pid, output = epilogs.start_end(self.spec, task.spec, task.pid)
+                    self._ends[pid] = task.spec.task_id, output
                     processes.spared.add(pid)
             if self._ends:
                 self._childless = False
@@ -567,8 +567,8 @@ class Supervisor:
 
     def _end_ended(self, pid: int, status: int) -> None:
         assert self._ends is not None
-        task_id, said = self._ends.pop(pid)
-        why = epilogs.last_line(said)
+        task_id, output = self._ends.pop(pid)
+        why = epilogs.last_line(output)
         processes.spared.discard(pid)
         if status:
             late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
@@ -581,9 +581,9 @@ class Supervisor:
         Source: slurm.conf(5) UnkillableStepProgram, UnkillableStepTimeout.
         """
         self._error_kind = self._error_kind or "unkillable"
-        left = ", ".join(filter(None, map(processes.described, self._below())))
+        survivors = ", ".join(filter(None, map(processes.described, self._below())))
         note(
-            f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{left}" '
+            f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{survivors}" '
             f'detail="not gone {self.spec.unkillable_seconds} s after SIGKILL (UnkillableStepTimeout)"'
         )
         program = os.fsencode(self.spec.unkillable_program)
@@ -606,7 +606,7 @@ class Supervisor:
             os._exit(127)
 
     def _say_last(self) -> None:
-        """Nothing of the step runs any more. Says so once."""
+        """Report, once, that no process of the step runs any more."""
         if self._last_said:
             return
         self._last_said = True

@@ -301,7 +301,7 @@ class TaskGroup:
 
     @property
     def all_ended(self) -> bool:
-        """No task runs (those that could not be started count as ended)."""
+        """Whether no task runs (those that could not be started count as ended)."""
         # Else a step of which one task could not be forked would wait for it for ever.
         return not any(task.running for task in self.tasks)
 

@@ -1,7 +1,7 @@
 """The processes of a step in a version 2 cgroup of their own: for freezing, thawing and killing all of them atomically.
 
 It needs no controller, so it also works if the controllers are version 1's. Processes are moved in when the group is
-first needed, and their children start there: a step that is never suspended, and ends when told to, costs nothing.
+first needed, and their children start there: a step that is never suspended, and ends when ordered to, costs nothing.
 Their supervisor stays outside.
 
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v2, cgroup.freeze and cgroup.kill (Linux 5.2 and 5.14).

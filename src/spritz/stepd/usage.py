@@ -75,8 +75,10 @@ class StepUsage:
         use.system += used.ru_stime
         use.live = (0.0, 0.0)  # it was a part of what has ended now
         # Until its exec a child had our memory, and the kernel counts that, too: a peak below ours may be just that.
-        own = used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if own and (self._memory == "rss" or not use.rss):  # what the kernel has counted has shared pages in it
+        is_above_ours = used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if is_above_ours and (
+            self._memory == "rss" or not use.rss
+        ):  # what the kernel has counted has shared pages in it
             use.rss = max(use.rss, used.ru_maxrss * 1024)
         use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
         use.written = max(use.written, used.ru_oublock * _BLOCK_BYTES)
@@ -116,12 +118,12 @@ class StepUsage:
         for pid in pids:
             spent = processes.cpu_seconds(pid)
             user, system = user + spent[0], system + spent[1]
-            own, rss, size = processes.memory_bytes(pid)
+            private_rss, rss, size = processes.memory_bytes(pid)
             if self._memory == "private":
-                rss = own
+                rss = private_rss
             elif self._memory == "pss":
                 rss = processes.proportional_bytes(pid) or rss
-            private, resident, virtual = private + own, resident + rss, virtual + size
+            private, resident, virtual = private + private_rss, resident + rss, virtual + size
             taken, given = processes.disk_bytes(pid)
             read, written = read + taken, written + given
         use.live = (user, system)
@@ -200,13 +202,13 @@ class MemoryGroup:
         self._kills_before = self._all_kills()
 
     def _make(self) -> None:
-        for left in reversed(range(_TRIES)):
+        for tries_after in reversed(range(_TRIES)):
             try:
                 os.mkdir(self.path)
             except FileExistsError:  # of a process that had our number and was killed
                 return
             except FileNotFoundError:  # the job's first step here, or the daemon has removed an empty directory
-                if not left:
+                if not tries_after:
                     raise
                 _restore(self.parent)
             else:
@@ -321,7 +323,7 @@ def protect_from_oom_killer() -> None:
 
 
 def oom_score_of_tasks() -> bytes | None:
-    """What a task writes to its oom_score_adj; None: nothing, as it was not changed."""
+    """The value that a task writes to its oom_score_adj; None: nothing, as it was not changed."""
     return _oom_score
 
 

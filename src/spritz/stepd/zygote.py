@@ -68,7 +68,7 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
 
 
 def _freeze() -> None:
-    """What is alive now stays for ever: the collector must not touch it, so that children share its pages."""
+    """Exclude the present objects from garbage collection, so that children share their pages."""
     gc.disable()
     gc.collect()
     gc.freeze()
@@ -95,7 +95,7 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
         gc.enable()
         supervise(directory, socket.socket(fileno=connection))
         status = 0
-    except BaseException as error:  # told to the daemon's log; then the daemon cleans up after us
+    except BaseException as error:  # for the daemon's log; then the daemon cleans up after us
         import traceback  # each fork would copy its modules
 
         note("".join(traceback.format_exception(error)).rstrip())
@@ -109,7 +109,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     memory: MemoryGroup | None = None
     confinement = Confinement()
     with contextlib.closing(Listener()) as listener:
-        for left in reversed(range(STEPS_MAX)):
+        for steps_after in reversed(range(STEPS_MAX)):
             assert connection is not None
             try:
                 descriptor, known, listening = _begin(directory, listener)
@@ -125,7 +125,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
             connection = supervisor.run()
             os.chdir("/")
             # A supervisor that reports idle must accept the next step; so the last one ends without that report.
-            directory = _next_directory(connection) if connection is not None and left else ""
+            directory = _next_directory(connection) if connection is not None and steps_after else ""
             if not directory:
                 return
 

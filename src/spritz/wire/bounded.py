@@ -23,7 +23,7 @@ _ANYTHING = Raw
 
 @cache  # each makes types, and a client gives the same table for every connection
 def checker(kind: type[Struct]) -> Decoder[Any] | None:
-    """Its `decode(body)` raises ValidationError if a value is out of range. None: no part has a range."""
+    """A decoder whose `decode(body)` raises ValidationError if a value is out of range. None: no part has a range."""
     shape = _Shapes().of_struct(inspect.type_info(kind))
     return None if shape is _ANYTHING else Decoder(shape)
 

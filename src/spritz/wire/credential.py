@@ -183,7 +183,7 @@ def launch_of(content: bytes) -> LaunchCredential:
 
 
 def order_of(content: bytes) -> OrderCredential:
-    """As `launch_of`, for a message forwarded by other nodes."""
+    """The credential of a message forwarded by other nodes, decoded as by `launch_of`."""
     return _decoded(_order_decoder, _signed(content))
 
 

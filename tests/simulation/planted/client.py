@@ -54,7 +54,7 @@ FAULTS = (
         file=_ALLOCATION,
         old="""\
             controller.connect_patiently(PATIENCE_SECONDS)
-            controller.send(asked)
+            controller.send(request)
             continue
 """,
         new="""\

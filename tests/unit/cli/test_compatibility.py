@@ -1,11 +1,11 @@
-"""The tables that the compatibility page is made of are complete and consistent."""
+"""The tables that the compatibility pages are made of are complete and consistent."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 import pytest
-from tools import compatibility
+from tools.compatibility import entries, pages
 
 from spritz.cli.options import Row
 
@@ -61,9 +61,35 @@ def test_every_keyword_and_entity_leads_somewhere() -> None:
             assert callable(getattr(import_module(f"spritz.cli.control.{module}"), function)), name
 
 
-def test_the_page_counts_what_it_lists() -> None:
-    text = compatibility.markdown()
-    summary = next(line for line in text.splitlines() if line.startswith("| [squeue options]"))
-    done, refused = (int(cell) for cell in summary.split("|")[2:4])
-    assert done == sum(1 for row in rows("squeue") if not row.refused)
-    assert refused == sum(1 for row in rows("squeue") if row.refused)
+def test_the_pages_count_what_they_list() -> None:
+    summary = next(line for line in pages.commands().splitlines() if line.startswith("| [scontrol]"))
+    done, refused = (int(cell) for cell in summary.split("|")[3:5])
+    assert done == sum(1 for row in rows("scontrol") if not row.refused)
+    assert refused == sum(1 for row in rows("scontrol") if row.refused) > 0
+
+
+def test_everything_that_is_refused_is_on_the_page_with_its_reason() -> None:
+    page = pages.refused()
+    refused = [
+        entry
+        for section in (*entries.options(), *entries.keywords(), *entries.fields())
+        for entry in section.entries
+        if entry.refused
+    ]
+    assert len(refused) > 90
+    text = page.replace("\\|", "|")
+    assert [entry.name for entry in refused if f"`{entry.name}`" not in text or entry.refused not in text] == []
+
+
+def test_an_option_of_a_submission_is_on_the_page_for_each_command_that_has_it() -> None:
+    page = pages.options()
+    line = next(line for line in page.splitlines() if line.startswith("| `-a, --array="))
+    assert [cell.strip() for cell in line.split("|")[-4:-1]] == ["yes", "–", "–"]
+    assert page.count("| `--accel-bind=options` |") == 1
+
+
+def test_the_subjects_are_all_in_the_overview() -> None:
+    overview = pages.overview()
+    names = {name.removeprefix("compatibility/") for name in pages.PAGES} - {"index.md"}
+    assert [name for name in names if f"]({name})" not in overview] == []
+    assert len(overview.splitlines()) < 45, "the overview fits one screen"

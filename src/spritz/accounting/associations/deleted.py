@@ -77,8 +77,8 @@ def drop(connection: Connection, record: Record, now: float) -> None:
     if created is None or (now - created < DAY and not _used(connection, record, created)):
         connection.execute(delete(table).where(condition))
         return
-    left = asdict(_bare(record))
-    connection.execute(update(table).where(condition).values(**left, deleted=True))
+    bare = asdict(_bare(record))
+    connection.execute(update(table).where(condition).values(**bare, deleted=True))
 
 
 def _bare(record: Record) -> Record:

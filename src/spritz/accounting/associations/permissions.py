@@ -1,4 +1,4 @@
-"""Who may change which association records. Pure.
+"""The rights to change association records. Pure.
 
 Source: sacctmgr(1): AdminLevel, coordinators; rights as slurmdbd 22.05 grants them. Differs: a coordinator cannot move
 an account out of its own accounts.
@@ -62,7 +62,7 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
 
 
 def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
-    """Whether it only changes the user's own default account, QOS or wckey."""
+    """Whether the edit only changes the user's own default account, QOS or wckey."""
     people = {user.name: user for user in book.users if user.name == name}
     present = {association.id: association for association in book.associations if association.user == name}
     for record in puts:

@@ -128,7 +128,7 @@ def check_book(book: Book) -> None:
 
 
 def _check_resources(book: Book) -> None:
-    """No resource may be allocated beyond 100 % or its count."""
+    """Refuse a resource that is allocated beyond 100 % or beyond its count."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
     wholes = {(resource.name, resource.server): 100 if unit else resource.count for resource in book.resources}
     allocated = dict.fromkeys(wholes, 0)
@@ -176,7 +176,7 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
 
 
 def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:
-    """These accounts and all below them. `accounts`: pairs (account, parent)."""
+    """The accounts and all accounts below them. `accounts`: pairs (account, parent)."""
     reached = set(names)
     grown = True
     while grown:

@@ -274,14 +274,14 @@ def _records(book: Book) -> Iterable[Record]:
 
 def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book:
     """The book that would result from an edit."""
-    left = _by_key(book)
+    records = _by_key(book)
     for record in drops:
-        left.pop(_key(record), None)
+        records.pop(_key(record), None)
     for record in puts:
-        left[_key(record)] = record
+        records[_key(record)] = record
 
     def of(kind: type[Any]) -> tuple[Any, ...]:
-        return tuple(record for record in left.values() if type(record) is kind)
+        return tuple(record for record in records.values() if type(record) is kind)
 
     return replace(
         book,

@@ -95,7 +95,7 @@ def _names(names: tuple[str, ...], *, denied: bool) -> str:
 
 
 def _kept(ledger: ReservationBook, reservation: Reservation) -> list[tuple[str, int]]:
-    """What it reserves: whole nodes, or only CPUs of them."""
+    """The resources that the reservation holds: whole nodes, or only CPUs of them."""
     cluster = (ledger.node_events or {}).get("")
     if reservation.cpus:
         cpus = sum(mask_of(mask).bit_count() for _, mask in reservation.cpus)

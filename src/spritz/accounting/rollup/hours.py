@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What the roll-up needs of one job.
+    """A job's record for the roll-up.
 
     Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1. `cpus`: allocated; 0 without an allocation.
     """
@@ -258,7 +258,7 @@ class Window:
         return amounts
 
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
-        """What `counted` leaves out of that hour."""
+        """The amounts of that hour that `counted` leaves out."""
         holders = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
         for reserved in (reserved for several in self._reserved.values() for reserved in several):
             seconds = overlap(reserved.start, reserved.end, hour, self._ends[hour])

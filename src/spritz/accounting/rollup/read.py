@@ -40,7 +40,9 @@ def _record(kind: Any, row: Any) -> Any:
 
 
 def holders_of(connection: Connection, cluster: str, record: ReservationRecord) -> list[Holder]:
-    """Who is charged for a reservation: its users in its accounts, its accounts, or its users in all their accounts."""
+    """The users and accounts that are charged for a reservation: its users in its accounts, its accounts, or its users
+    in all their accounts.
+    """
     users, accounts = (
         [] if text.startswith("-") else [name for name in text.split(",") if name]
         for text in (record.users, record.accounts)

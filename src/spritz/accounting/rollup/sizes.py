@@ -24,7 +24,7 @@ _FOREVER = 1 << 60
 
 
 class Size(NamedTuple):
-    """What jobs are grouped by: account and user, partition, and allocated CPUs."""
+    """The key by which jobs are grouped: account and user, partition, and allocated CPUs."""
 
     account: str
     wckey: str
@@ -83,7 +83,7 @@ class Days:
             self.count((size, job.tres), job.started_at, job.ended_at or _FOREVER, job.suspended)
 
     def count(self, key: tuple[Size, str], started: int, ended: int, suspended: tuple[tuple[int, int], ...]) -> None:
-        """The same, given its size, TRES and times."""
+        """Count a job, given its size, TRES and times."""
         first = bisect_right(self._bounds, started) - 1
         if not suspended and 0 <= first < len(self._found) and ended <= self._bounds[first + 1]:
             sums = self._found[first].get(key)  # fast path: nearly all jobs run within one day

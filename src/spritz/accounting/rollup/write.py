@@ -134,13 +134,13 @@ class Piece:
         names = ["cluster_id", "period", "started_at", "tres"]
         sums = [measure for measure in column if measure.name not in names]
         totals: list[Any] = [func.max(measure) if measure.name == "count" else func.sum(measure) for measure in sums]
-        made = (
+        query = (
             select(literal(self._cluster_id), literal(period), literal(first), column.tres, *totals)
             .where(column.cluster_id == self._cluster_id, column.period == below)
             .where(column.started_at >= first, column.started_at < after)
             .group_by(column.tres)
         )
-        self._connection.execute(insert(table).from_select([*names, *(measure.name for measure in sums)], made))
+        self._connection.execute(insert(table).from_select([*names, *(measure.name for measure in sums)], query))
 
     # Jobs by size
 

@@ -1,4 +1,4 @@
-"""What `sacct` does after its options are read.
+"""`sacct` after its options are read.
 
 Map
 ---

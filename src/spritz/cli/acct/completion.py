@@ -207,14 +207,14 @@ class _Chosen:
             ("cluster", frozenset(word.lower() for word in words(options.get("clusters", "")) if word != "all")),
         )
         self._nodes = frozenset(conditions.nodes_named(options.get("nodelist", "")))
-        asked = {key: options[key] for key in ("starttime", "endtime") if key in options}
+        times = {key: options[key] for key in ("starttime", "endtime") if key in options}
         # Without times the whole log is meant, not today.
-        start, end = conditions.window({"jobs": "", **asked}, now, context)
-        self._start = start if "starttime" in asked else None
-        self._end = end if "endtime" in asked else None
+        start, end = conditions.window({"jobs": "", **times}, now, context)
+        self._start = start if "starttime" in times else None
+        self._end = end if "endtime" in times else None
 
     def holds(self, job: JobRecord) -> bool:
-        """Do they hold?"""
+        """Whether the job meets all conditions."""
         if not all(not values or getattr(job, field) in values for field, values in self._among):
             return False
         if self._start is not None and job.ended_at < self._start:

@@ -35,7 +35,7 @@ class Question:
         self.steps = steps
 
 
-#: what every further -s and the like adds to, where squeue's takes the place of the one before
+#: options whose lists add up if they are repeated; those of squeue replace the earlier ones
 _LISTS = frozenset(
     {"accounts", "associations", "constraints", "flags", "format", "gid", "jobs", "name", "partition", "qos", "reason"}
     | {"state", "uid", "wckeys"}

@@ -74,7 +74,7 @@ class DatabaseConnection:
         self._connection.close()
 
     def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
-        """slurmdbd's answer."""
+        """slurmdbd's answer to the request."""
         return self._repeated(request, lambda: self._connection.call(request, reply_type, timeout=timeout))
 
     def call_exact(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:

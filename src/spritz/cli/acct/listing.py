@@ -1,4 +1,4 @@
-"""What sacct and sstat print: a heading and a line for each row, as the rows come."""
+"""The output of sacct and sstat: a heading and a line for each row, as the rows come."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What `scancel` does after its options are read: `conditions` (options → filter), `run` (ask, cancel, tell)."""
+"""`scancel` after its options are read: `conditions` (options → filter), `run` (ask, cancel, tell)."""

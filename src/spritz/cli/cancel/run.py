@@ -129,7 +129,7 @@ def _not_cancelled(job_id: int, code: str) -> SpritzError:
 
 
 class _Cancelling:
-    """One call."""
+    """One call of scancel."""
 
     def __init__(
         self, options: Mapping[str, str], signal: int, job_filter: JobFilter, context: Context, controller: Connection
@@ -273,11 +273,11 @@ class _Cancelling:
         for row in self._rows(job_filter):
             number, array_job, task, array, name, partition, whole = row
             steps = [target for target in job_filter.targets if target.job_id == number and target.step_id is not None]
-            asked = [(f"step_id={_label(step)}", step) for step in steps]
-            if not asked:
+            questions = [(f"step_id={_label(step)}", step) for step in steps]
+            if not questions:
                 label = job_label(number, array_job, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
-                asked = [(f"job_id={label}", _target(row))]
-            for what, target in asked:
+                questions = [(f"job_id={label}", _target(row))]
+            for what, target in questions:
                 self._context.out(f"Cancel {what} name={name} partition={partition} [y/n]? ")
                 self._context.stdout.flush()
                 if self._context.stdin.readline().strip().lower()[:1] == "y":

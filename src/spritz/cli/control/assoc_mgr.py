@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
 _FILTERS = ("users", "accounts", "qos", "flags")
-#: what Slurm prints as the number of a user that is unknown on this machine
+#: Slurm's number of a user that is unknown on this machine
 _NOBODY = 0xFFFFFFFE
 _CLUSTERS_MODE = ("", "cluster")
 
@@ -50,7 +50,7 @@ def show(session: Session, words: list[str]) -> int:
 
 
 def text(standings: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
-    """All of it. `kinds`: which were asked for."""
+    """The whole answer. `kinds`: the kinds of records that were requested."""
     page = _Page(standings.tres, oneliner=oneliner)
     parts = ["Current Association Manager state\n"]
     if "users" in kinds:

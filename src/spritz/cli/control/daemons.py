@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
 
-#: seconds for which a controller may be away when told to lead
+#: seconds for which a controller may not answer while it takes over
 _AWAY_SECONDS = 5.0
 
 
@@ -71,21 +71,21 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     answers: list[tuple[str, Pong | None, int]] = []
     reasons: list[str] = []
     unasked: set[int] = set()
-    asked: ControllerPongs | ClientError | None = None
+    pings: ControllerPongs | ClientError | None = None
     for index, (name, host) in enumerate(zip(config.names, config.hosts, strict=True)):
         began, answer, reason = clock.monotonic(), None, ""
         try:
             with connect_address((host, config.port), timeout=HOST_SECONDS, owners=config.owners()) as connection:
                 answer = connection.call(Ping(), Pong)
         except RemoteHost:  # another machine's: the controller that leads reaches it
-            if asked is None:
-                asked = _asked_by_the_leader(session, len(config.hosts))
-                if isinstance(asked, ClientError):
-                    session.context.info(_why_unasked(asked))
-            if isinstance(asked, ClientError):
+            if pings is None:
+                pings = _asked_by_the_leader(session, len(config.hosts))
+                if isinstance(pings, ClientError):
+                    session.context.info(_why_unasked(pings))
+            if isinstance(pings, ClientError):
                 unasked.add(index)
             else:
-                answer, reason = asked.pongs[index], asked.reasons[index]
+                answer, reason = pings.pongs[index], pings.reasons[index]
         except ClientError:
             pass
         answers.append((name, answer, int((clock.monotonic() - began) * 1e6)))
@@ -121,13 +121,13 @@ def _why_unasked(error: ClientError) -> str:
 def _asked_by_the_leader(session: Session, count: int) -> ControllerPongs | ClientError:
     """Each controller's answer to the leader, or why the leader cannot be asked."""
     try:
-        asked = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0)
+        answer = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0)
     except ClientError as error:
         session.close()
         return error
     return ControllerPongs(
-        pongs=(*asked.pongs[:count], *(None for _ in range(count - len(asked.pongs)))),
-        reasons=(*asked.reasons[:count], *("" for _ in range(count - len(asked.reasons)))),
+        pongs=(*answer.pongs[:count], *(None for _ in range(count - len(answer.pongs)))),
+        reasons=(*answer.reasons[:count], *("" for _ in range(count - len(answer.reasons)))),
     )
 
 
@@ -138,8 +138,8 @@ def _have_another_lead(session: Session, config: ControllerConfig, index: int) -
     clock, name = SystemClock(), config.names[index]
 
     def leads() -> bool:
-        asked = _asked_by_the_leader(session, len(config.hosts))
-        pong = None if isinstance(asked, ClientError) else asked.pongs[index]
+        pings = _asked_by_the_leader(session, len(config.hosts))
+        pong = None if isinstance(pings, ClientError) else pings.pongs[index]
         return pong is not None and pong.leading
 
     if leads():
@@ -182,30 +182,30 @@ def take_over(session: Session, words: list[str]) -> int:
 
 
 def _take_over(session: Session, config: ControllerConfig, index: int) -> int:
-    """Raises ClientError."""
+    """Make that controller lead. Raises ClientError."""
     from spritz.model.commands.job import Done
 
     name, address, owners = config.names[index], (config.hosts[index], config.port), config.owners()
     clock = SystemClock()
     deadline = clock.monotonic() + TAKE_OVER_SECONDS
-    asked = False
+    requested = False
     while clock.monotonic() < deadline:
         try:
             with connect_address(address, timeout=HOST_SECONDS, owners=owners) as connection:
                 if connection.call(Ping(), Pong).leading:
-                    if not asked:
+                    if not requested:
                         session.context.info(f"{name} leads already")
                     return 0
-                if not asked:
+                if not requested:
                     connection.call(TakeOver(), Done)
-                    asked = True
+                    requested = True
         except RemoteHost:
             return _have_another_lead(session, config, index)
         except RemoteError:
             raise
         except ClientError as error:
             # Between standing by and leading, or the other way round, it does not listen for a moment.
-            if not asked and clock.monotonic() > deadline - TAKE_OVER_SECONDS + _AWAY_SECONDS:
+            if not requested and clock.monotonic() > deadline - TAKE_OVER_SECONDS + _AWAY_SECONDS:
                 raise unreachable(f"slurmctld of {name} does not run: {error.hint or error.message}") from error
         _pause()
     return _does_not_lead(session, name)
@@ -278,7 +278,7 @@ def set_debug_flag(session: Session, words: list[str]) -> int:
 
 
 def set_debug(session: Session, words: list[str]) -> int:
-    """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
+    """Set the level of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
     if len(words) > 1:
         session.context.error("setdebug for nodes is not supported by Spritz: slurmd's level is that of slurm.conf")
         return 1

@@ -68,8 +68,8 @@ def watch(session: Session, words: list[str]) -> int:
 def _line(change: Change) -> str:
     """`2026-11-23T20:15:00 job JobStarted job_id=12 state=RUNNING nodes=n[1-2]`."""
     body = decode(change.data)
-    told = " ".join(f"{name}={_word(value)}" for name, value in body.items() if name not in _HEAD and value != "")
-    return f"{format_time(body['at'])} {change.type} {body['kind']} {told}\n"
+    fields = " ".join(f"{name}={_word(value)}" for name, value in body.items() if name not in _HEAD and value != "")
+    return f"{format_time(body['at'])} {change.type} {body['kind']} {fields}\n"
 
 
 def _word(value: object) -> str:

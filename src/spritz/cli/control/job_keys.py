@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NoChange(SpritzError):
-    """As Slurm's scontrol: the error, and that there is nothing to change."""
+    """As Slurm's scontrol prints it: the error, and that there is nothing to change."""
 
 
 class NotABoolean(SpritzError):
@@ -74,13 +74,13 @@ def _count(field: str, what: str, *, low: int = 0, and_given: str = "") -> Key:
 def _switches(text: str) -> Changes:
     """`COUNT[@TIME]`, as of --switches."""
     count, at, wait = text.partition("@")
-    made: Changes = {"switches": number(count, "Switches") or None}
+    changes: Changes = {"switches": number(count, "Switches") or None}
     if at:
         try:
-            made["switch_wait_seconds"] = parse_seconds(wait)
+            changes["switch_wait_seconds"] = parse_seconds(wait)
         except DurationError as error:
             raise SpritzError(str(error)) from error
-    return made
+    return changes
 
 
 def _yes(text: str) -> bool:
@@ -200,7 +200,7 @@ def _tres(field: str) -> Key:
 
 
 def _tres_per_task(text: str) -> Changes:
-    """`cpu=2,gres/gpu:2,gres/shard:1`."""
+    """Changes by a text such as `cpu=2,gres/gpu:2,gres/shard:1`."""
     from spritz.notation.gres import GresError, parse
 
     words = [word for word in text.split(",") if word]
@@ -210,11 +210,11 @@ def _tres_per_task(text: str) -> Changes:
         requests = parse(",".join(others)) if others else ()
     except GresError as error:
         raise SpritzError(str(error)) from error
-    made: Changes = {"gpus_per_task": _records(request for request in requests if request.name == "gpu")}
-    made["gres_per_task"] = _records(request for request in requests if request.name != "gpu")
+    changes: Changes = {"gpus_per_task": _records(request for request in requests if request.name == "gpu")}
+    changes["gres_per_task"] = _records(request for request in requests if request.name != "gpu")
     if cpus:
-        made["cpus_per_task"] = number(cpus[-1][4:], "TresPerTask", low=1)
-    return made
+        changes["cpus_per_task"] = number(cpus[-1][4:], "TresPerTask", low=1)
+    return changes
 
 
 def _per_gpu(field: str, key: str, others: tuple[str, ...] = ()) -> Key:
@@ -243,9 +243,9 @@ def _tres_bind(text: str) -> Changes:
     from spritz.cli.submit.binding import SETTERS
     from spritz.cli.submit.refusals import Source
 
-    made: Changes = {}
-    SETTERS["tres-bind"](made, text, Source(None, "/", {}, lambda said: None))
-    return made
+    changes: Changes = {}
+    SETTERS["tres-bind"](changes, text, Source(None, "/", {}, lambda _message: None))
+    return changes
 
 
 def _nodes(text: str) -> Changes:

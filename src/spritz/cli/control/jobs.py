@@ -98,7 +98,7 @@ def _is_task(target: JobTarget | None) -> bool:
 
 
 def _chosen(session: Session, words: list[str]) -> list[str]:
-    """Ids, or `jobname=…`."""
+    """The job ids, or `jobname=…`."""
     chosen = []
     for word in words:
         key, equals, value = word.partition("=")

@@ -42,7 +42,7 @@ def find(key: str, table: Mapping[str, T]) -> tuple[str, T] | None:
 
 
 def not_supported(session: Session, word: str) -> int:
-    """What scontrol says about a key that it does not know."""
+    """Print scontrol's error about an unknown key."""
     session.say(f"Update of this parameter is not supported: {word}")
     session.say("Request aborted")
     return 1

@@ -79,7 +79,7 @@ _YEAR = 365 * 86_400
 
 
 class _Wrong(Exception):
-    """What was wrong with one word."""
+    """A word of the command is wrong; the text is scontrol's error."""
 
 
 class _Reader:
@@ -249,7 +249,7 @@ class _Reader:
         if not sign and value[:1] in ("+", "-"):
             sign, value = value[0], value[1:]
         for text in value.split(",") if value else ():
-            name, equals, rest = text.partition("=")
+            name, equals, duration = text.partition("=")
             upper = name.upper()
             known = FLAGS.get(upper) or next(
                 (flag for flag_name, flag in FLAGS.items() if len(upper) >= 3 and flag_name.startswith(upper)), None
@@ -257,7 +257,7 @@ class _Reader:
             if known is None or (equals and known != "PURGE_COMP"):
                 raise _Wrong(f"Error parsing flags {value}.")
             if equals:
-                self.fields["purge_seconds"] = self._duration(rest, f"Error parsing flags {value}.")
+                self.fields["purge_seconds"] = self._duration(duration, f"Error parsing flags {value}.")
             flags.append(known)
         self.fields[{"": "flags", "+": "flags_added", "-": "flags_removed"}[sign]] = tuple(flags)
 
@@ -292,7 +292,7 @@ def create(session: Session, words: list[str]) -> int:
         return 1
     request = ReservationRequest(**fields)  # type: ignore[arg-type]  # names and types are those of `_Reader`
     try:
-        made = session.call(CreateReservation(request=request), ReservationMade)
+        answer = session.call(CreateReservation(request=request), ReservationMade)
     except RemoteError as error:
         session.say(f"Error creating the reservation: {error.message}")
         if error.code == "ESLURM_NODES_BUSY":
@@ -302,12 +302,12 @@ def create(session: Session, words: list[str]) -> int:
             )
         session.hint(error.hint)
         return 1
-    session.out(f"Reservation created: {made.name}\n")
+    session.out(f"Reservation created: {answer.name}\n")
     return 0
 
 
 def _incomplete(fields: dict[str, object]) -> str:
-    """What scontrol itself misses."""
+    """scontrol's own complaint about missing or contradictory keys; "" if there is none."""
     flags = fields.get("flags") or ()
     assert isinstance(flags, tuple)
     if "PART_NODES" in flags and not (fields.get("partition") and fields.get("nodes") == ("ALL",)):
@@ -367,8 +367,8 @@ def delete(session: Session, word: str, name: str) -> int:
 
 def show(session: Session, words: list[str]) -> int:
     """`show reservation [NAME]`: print one reservation, or all. Returns the exit status."""
-    asked = tuple(words[0].split(",")) if words else ()
-    answer = session.call(ListReservations(names=asked), Reservations)
+    names = tuple(words[0].split(",")) if words else ()
+    answer = session.call(ListReservations(names=names), Reservations)
     reservations: list[Reservation] = answer.reservations
     if session.json is not None and (reservations or not words):
         from spritz.presentation.json.reservations import show_records

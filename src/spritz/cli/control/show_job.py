@@ -74,8 +74,8 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job], Callab
     jobs: list[Job] = []
     exempt: dict[tuple[str, str], int | None] = {}
     # A job that is named is shown, also in a hidden partition.
-    asked = ListJobs(filter=job_filter, all=session.all or reference is not None)
-    for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
+    query = ListJobs(filter=job_filter, all=session.all or reference is not None)
+    for piece in controller.stream(query, Jobs, timeout=controller.timeout_seconds):
         now = piece.now
         exempt |= {(job.partition, job.spec.qos): piece.exempt_of(job) for job in piece.jobs}
         jobs += piece.jobs

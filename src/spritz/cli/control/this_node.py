@@ -146,7 +146,7 @@ def _filled(pattern: str, node: str) -> str:
 
 
 def _daemon_pid(path: str) -> int:
-    """Of the process that the pid file names, if there is one."""
+    """The process id in the pid file, if such a process exists."""
     try:
         with open(path, encoding="ascii") as file:
             pid = int(file.read(32))

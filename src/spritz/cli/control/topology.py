@@ -67,7 +67,7 @@ def _rows(network: Topology) -> list[Row]:
 
 
 def _with(rows: list[Row], kind: str, name: str) -> list[Row]:
-    """Those of this unit, or that have this node."""
+    """The rows of this unit, or those that contain this node."""
     chosen = [row for row in rows if row[1] == name and kind != "node"]
     if chosen or kind == "unit":
         return chosen

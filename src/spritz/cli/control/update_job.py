@@ -80,9 +80,9 @@ def run(session: Session, words: list[str]) -> int:
 
 def _joined(words: list[str]) -> Iterator[str]:
     """`KEY VALUE` is taken for `KEY=VALUE`, unless the key may be without a value."""
-    left = iter(words)
-    for word in left:
-        value = None if "=" in word or _may_be_alone(word) else next(left, None)
+    remaining = iter(words)
+    for word in remaining:
+        value = None if "=" in word or _may_be_alone(word) else next(remaining, None)
         yield word if value is None else f"{word}={value}"
 
 
@@ -121,10 +121,10 @@ def _limit(session: Session, target: JobTarget, text: str) -> int:
     from spritz.model.queries.jobs import JobRows, ListJobs
 
     change = minutes(text[1:], "TimeLimit")
-    asked = ListJobs(
+    query = ListJobs(
         filter=JobFilter(targets=(target,)), fields=("time_limit_minutes", "spec.time_limit_minutes"), all=True
     )
-    rows = [row for piece in session.controller().stream(asked, JobRows) for row in piece.rows]
+    rows = [row for piece in session.controller().stream(query, JobRows) for row in piece.rows]
     now = next((limit for row in rows for limit in row if isinstance(limit, int)), INFINITE)
     if now >= INFINITE:
         raise SpritzError("Invalid TimeLimit value: the job has no limit to change")

@@ -109,7 +109,7 @@ def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]
 
 
 def _value(session: Session, key: str, text: str, word: str) -> dict[str, object]:
-    """One change. Raises SpritzError with scontrol's words for a value that is none."""
+    """One change. Raises SpritzError with scontrol's words for a wrong value."""
     if key == "JobDefaults":
         return _job_defaults(text)
     field = FIELDS[key]
@@ -173,23 +173,23 @@ def _refused(session: Session, entry: Key, text: str, word: str) -> SpritzError:
 
 def _job_defaults(text: str) -> dict[str, object]:
     """`DefCpuPerGPU=4,DefMemPerGPU=1000`; nothing takes them back. Raises SpritzError in Slurm's words."""
-    made: dict[str, object] = {"default_cpus_per_gpu": 0, "default_memory_mib_per_gpu": 0}
+    changes: dict[str, object] = {"default_cpus_per_gpu": 0, "default_memory_mib_per_gpu": 0}
     fields = {"defcpupergpu": "default_cpus_per_gpu", "defmempergpu": "default_memory_mib_per_gpu"}
     for word in text.split(",") if text else ():
         name, equals, amount = word.partition("=")
         field = fields.get(name.strip().lower())
         if field is None or not equals or not (amount.isascii() and amount.isdecimal()) or int(amount) >= 1 << 31:
             raise _Asked("Invalid JobDefaults specification", hint=f"JobDefaults={text}")
-        made[field] = int(amount)
-    return made
+        changes[field] = int(amount)
+    return changes
 
 
 def _exclusive(word: str, oversubscribe: str) -> dict[str, object]:
     """`Exclusive=NO|NODE|USER|TOPO` is one word for three fields."""
-    made: dict[str, object] = {"exclusive_user": word == "USER", "exclusive_topo": word == "TOPO"}
+    changes: dict[str, object] = {"exclusive_user": word == "USER", "exclusive_topo": word == "TOPO"}
     if (word == "NODE") is not (oversubscribe == "EXCLUSIVE"):
-        made["oversubscribe"] = "EXCLUSIVE" if word == "NODE" else "NO"
-    return made
+        changes["oversubscribe"] = "EXCLUSIVE" if word == "NODE" else "NO"
+    return changes
 
 
 def _nodes(session: Session, text: str) -> list[str]:

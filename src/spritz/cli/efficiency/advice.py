@@ -71,31 +71,35 @@ def _memory(jobs: list[Efficiency]) -> Advice | None:
         if not jobs:
             return None
     job = max(jobs, key=lambda usage: (usage.out_of_memory, usage.memory_mib))
-    asked = job.memory_asked_per_node_mib
+    requested = job.memory_asked_per_node_mib
     if job.out_of_memory:
-        if asked is None:
+        if requested is None:
             return Advice("", "it ran out of memory")
-        needed = _rounded(max(asked * 1.5, job.memory_mib * MEMORY_ROOM))
-        return Advice(f"#SBATCH --mem={size(needed)}", f"{format_mib(asked)} was not enough: it ran out of memory")
-    if asked is None or not job.memory_mib:
+        needed = _rounded(max(requested * 1.5, job.memory_mib * MEMORY_ROOM))
+        return Advice(f"#SBATCH --mem={size(needed)}", f"{format_mib(requested)} was not enough: it ran out of memory")
+    if requested is None or not job.memory_mib:
         return None
     needed = _rounded(job.memory_mib * MEMORY_ROOM)
-    if asked * _WORTH <= needed <= asked:
+    if requested * _WORTH <= needed <= requested:
         return None
-    if needed > asked and job.memory_mib < asked * 0.9:
+    if needed > requested and job.memory_mib < requested * 0.9:
         return None
     where = f"on {job.memory_node}" if job.node_count > 1 and job.memory_node else "at most"
-    return Advice(f"#SBATCH --mem={size(needed)}", f"{size(job.memory_mib)} of {format_mib(asked)} was used {where}")
+    return Advice(
+        f"#SBATCH --mem={size(needed)}", f"{size(job.memory_mib)} of {format_mib(requested)} was used {where}"
+    )
 
 
 def _gpus(jobs: list[Efficiency]) -> Advice | None:
-    asked = max(job.gpus for job in jobs)
-    if not asked or any(job.gpu_memory_mib or job.gpu_percent or not job.gpus_known for job in jobs):
+    requested = max(job.gpus for job in jobs)
+    if not requested or any(job.gpu_memory_mib or job.gpu_percent or not job.gpus_known for job in jobs):
         return None
     if all(job.elapsed_seconds < SHORT_SECONDS for job in jobs):
         return None
-    what = "the GPU was" if asked == 1 else f"none of the {asked} GPUs was"
-    return Advice("", f"{what} seen {'un' if asked == 1 else ''}used: leave --gpus and --gres=gpu away, if that is so")
+    what = "the GPU was" if requested == 1 else f"none of the {requested} GPUs was"
+    return Advice(
+        "", f"{what} seen {'un' if requested == 1 else ''}used: leave --gpus and --gres=gpu away, if that is so"
+    )
 
 
 def _time(jobs: list[Efficiency]) -> Advice | None:

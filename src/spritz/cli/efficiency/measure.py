@@ -78,7 +78,7 @@ class Efficiency(Struct, kw_only=True):
 
 
 def measure(job_with_steps: JobWithSteps, now: float) -> Efficiency:
-    """Of one job with its steps."""
+    """The efficiency of one job with its steps."""
     job = job_with_steps.job
     row = Row(job, None, job_with_steps.steps, now, (0.0, 0.0))
     allocated = dict(tres.parse(job.tres_allocated))

@@ -42,13 +42,13 @@ def _known(job: Efficiency) -> bool:
 
 def _cells(job: Efficiency) -> list[str]:
     known = _known(job)
-    asked = job.memory_asked_per_node_mib
+    requested = job.memory_asked_per_node_mib
     return [
         job.job,
         job.state,
         format_duration(job.elapsed_seconds),
         _share(job.cpus_busy, job.cpus) if known else "-",
-        _share(job.memory_mib, asked) if known and asked else size(job.memory_mib) if known else "-",
+        _share(job.memory_mib, requested) if known and requested else size(job.memory_mib) if known else "-",
         f"{job.gpu_percent}%" if job.gpus and job.gpus_known else "-",
         job.nodes or "-",
     ]
@@ -65,10 +65,10 @@ def _one(job: Efficiency) -> list[str]:
     rows.append(["Time", limit, format_duration(job.elapsed_seconds), _share(job.elapsed_seconds, job.limit_seconds)])
     if job.sampled:
         rows.append(["CPUs", str(job.cpus), f"{job.cpus_busy:.1f} busy on average", _share(job.cpus_busy, job.cpus)])
-        asked = job.memory_asked_per_node_mib
-        text = "not limited" if asked is None else format_mib(asked) + (" a node" if job.node_count > 1 else "")
+        requested = job.memory_asked_per_node_mib
+        text = "not limited" if requested is None else format_mib(requested) + (" a node" if job.node_count > 1 else "")
         if job.memory_mib:
-            rows.append(["Memory", text, f"{size(job.memory_mib)} at most", _share(job.memory_mib, asked)])
+            rows.append(["Memory", text, f"{size(job.memory_mib)} at most", _share(job.memory_mib, requested)])
         else:
             rows.append(["Memory", text, "not sampled: too short", ""])
     if job.gpus:
@@ -106,8 +106,8 @@ def _nodes(job: Efficiency) -> list[str]:
         busy = use.cpu_seconds / job.elapsed_seconds if job.elapsed_seconds else 0.0
         row = [use.node, f"{busy:.1f}", size(use.memory_mib)]
         rows.append(row + ([f"{use.gpu_percent}%", size(use.gpu_memory_mib)] if job.gpus_known else []))
-    left = len(job.by_node) - NODES_MAX
-    return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
+    hidden = len(job.by_node) - NODES_MAX
+    return _table(rows) + ([f"and {hidden} more nodes (--json has them all)"] if hidden > 0 else [])
 
 
 def _next_time(advice: list[Advice], *, of: str, to: str = "") -> list[str]:
@@ -122,8 +122,8 @@ def _next_time(advice: list[Advice], *, of: str, to: str = "") -> list[str]:
     return lines
 
 
-def _share(used: float, asked: float | None) -> str:
-    return f"{100.0 * used / asked:.0f}%" if asked else ""
+def _share(used: float, requested: float | None) -> str:
+    return f"{100.0 * used / requested:.0f}%" if requested else ""
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `sinfo` does after its options are read.
+"""`sinfo` after its options are read.
 
 Map
 ---

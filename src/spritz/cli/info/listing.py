@@ -247,7 +247,7 @@ class NodeListing:
 
 
 class _KeyOf:
-    """What a group is sorted by."""
+    """The key by which a group is sorted."""
 
     __slots__ = ("_configured", "_field")
 

@@ -58,7 +58,7 @@ _FLAGS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def text(options: Mapping[str, str], shown: Sequence[Column], times: int) -> str:
-    """All of it. `times`: how often -v was said."""
+    """The whole output. `times`: how often -v was given."""
 
     def word(truth: object) -> str:
         return "true" if truth else "false"

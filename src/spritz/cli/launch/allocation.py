@@ -138,9 +138,9 @@ def _await(
     from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
     job_id = submitted.job_id
-    asked = AwaitAllocation(job_id=job_id)
+    request = AwaitAllocation(job_id=job_id)
     waited = False
-    controller.send(asked)
+    controller.send(request)
     while True:
         if waits and not waited:
             waited = True
@@ -159,11 +159,11 @@ def _await(
             # The controller does not answer, but knows the job: wait until it is back.
             controller.close()
             controller.connect_patiently(PATIENCE_SECONDS)
-            controller.send(asked)
+            controller.send(request)
             continue
         if granted is not None and granted.job.state is JobState.PENDING:
             _move(controller, granted.job)
-            controller.send(asked)
+            controller.send(request)
         elif granted is not None:
             break
         waits = waits or granted is None

@@ -95,9 +95,9 @@ class Controller:
             if not patience and error.code != "SLURMCTLD_COMMUNICATIONS_SEND_ERROR":
                 raise
         while True:
-            left = deadline - monotonic() if patience else _SEND_AGAIN_SECONDS
+            timeout = deadline - monotonic() if patience else _SEND_AGAIN_SECONDS
             try:
-                return _ask(self._connected(left), request, reply_type)
+                return _ask(self._connected(timeout), request, reply_type)
             except RemoteError:
                 raise
             except ClientError:

@@ -43,13 +43,13 @@ def create_step(
     """Create a step. Returns it with its layout; the controller is launching it. Raises SpritzError in the words of
     `wording` (default: srun's).
     """
-    asked = CreateStep(job_id=job_id, spec=spec, wait=True)
-    return create(controller, asked, settings, context, immediate=immediate, wording=wording).step
+    request = CreateStep(job_id=job_id, spec=spec, wait=True)
+    return create(controller, request, settings, context, immediate=immediate, wording=wording).step
 
 
 def create(
     controller: Controller,
-    asked: CreateStep | CreateHetStep,
+    request: CreateStep | CreateHetStep,
     settings: Settings,
     context: Context,
     *,
@@ -57,10 +57,10 @@ def create(
     wording: Wording | None = None,
 ) -> StepCreated:
     """Like `create_step`, also for a step of several components; returns all parts."""
-    job_id = asked.job_id
+    job_id = request.job_id
     try:
-        created = _created_now(controller, asked)
-        asking = _Asking(controller, asked)
+        created = _created_now(controller, request)
+        asking = _Asking(controller, request)
         if created is None:
             created = asking.answer(_AT_ONCE_SECONDS)
         if created is None:
@@ -88,7 +88,7 @@ def create(
     return created
 
 
-def _created_now(controller: Controller, asked: CreateStep | CreateHetStep) -> StepCreated | None:
+def _created_now(controller: Controller, request: CreateStep | CreateHetStep) -> StepCreated | None:
     """The step, however long the controller takes to answer; None if the step has to wait.
 
     A request that waits would be enough to get the step. But srun says that resources are busy after
@@ -96,7 +96,7 @@ def _created_now(controller: Controller, asked: CreateStep | CreateHetStep) -> S
     second request is sent only if resources are busy.
     """
     try:
-        return _Asking(controller, replace(asked, wait=False)).answer(None)
+        return _Asking(controller, replace(request, wait=False)).answer(None)
     except RemoteError as error:
         if error.code not in STEP_WAITS:
             raise

@@ -80,8 +80,8 @@ class HetSession(Session):
 
     def step_request(self, job_id: int, listener: Listener) -> CreateHetStep:
         """A single request for all parts."""
-        asked = [(group, part.step_spec(listener)) for group, part in zip(self.groups, self.sessions, strict=True)]
-        return CreateHetStep(job_id=job_id, parts=tuple(sorted(asked, key=lambda part: part[0])), wait=True)
+        parts = [(group, part.step_spec(listener)) for group, part in zip(self.groups, self.sessions, strict=True)]
+        return CreateHetStep(job_id=job_id, parts=tuple(sorted(parts, key=lambda part: part[0])), wait=True)
 
     def open_streams(self, run: StepRun, step: Step) -> None:
         """Open the files of each part, in the order of the components."""

@@ -133,7 +133,7 @@ class Link:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is connected through another node's supervisor."""
+        """Whether the supervisor is connected through another node's supervisor."""
         return self._place >= 0
 
     def move(self, connection: Connection, place: int, hello: protocol.Hello) -> None:
@@ -200,15 +200,15 @@ def send_all(links: Iterable[Link], frames: bytes) -> None:
     """Send frames to many supervisors, once per connection. Other supervisors behind a connection, which have not
     identified themselves or have ended, ignore them.
     """
-    told: set[Connection] = set()
+    served: set[Connection] = set()
     for link in links:
         connection = link.connection
         if link.closed or connection is None or not link.is_behind:
             link.send(frames)
             continue
         link.keep(frames)
-        if connection not in told:
-            told.add(connection)
+        if connection not in served:
+            served.add(connection)
             connection.send(protocol.via(protocol.ALL_NODES, frames))
 
 

@@ -46,10 +46,10 @@ def mpi_kind(option: str | None, default: str) -> str:
 
     Raises SpritzError if --mpi names an unknown or missing interface; for MpiDefault, the daemons warn instead.
     """
-    asked = (default.removeprefix("mpi/") if option is None else option).lower()
-    kind = _KINDS.get(asked)
+    requested = (default.removeprefix("mpi/") if option is None else option).lower()
+    kind = _KINDS.get(requested)
     if kind == "pmix":
-        _need_pmix(asked)
+        _need_pmix(requested)
     if kind is not None:
         return kind
     if option is None:
@@ -66,14 +66,14 @@ def mpi_list() -> str:
     return f"{text}\tpmix\nspecific pmix plugin versions available: pmix_v{version}\n"
 
 
-def _need_pmix(asked: str) -> None:
+def _need_pmix(requested: str) -> None:
     """Check for the library before the job waits for resources. Raises SpritzError."""
     version, trouble = _pmix_version()
     if version not in _PMIX_VERSIONS:
         problem = trouble or f"version {version} is not among those that are supported: {_PMIX_VERSIONS}"
-        raise _invalid(asked, f"mpi/pmix: {problem}", "install OpenPMIx (Debian: libpmix2, Fedora: pmix)")
-    if asked not in ("pmix", f"pmix_v{version}"):
-        raise _invalid(asked, f"mpi/{asked}: the PMIx library is of version {version}")
+        raise _invalid(requested, f"mpi/pmix: {problem}", "install OpenPMIx (Debian: libpmix2, Fedora: pmix)")
+    if requested not in ("pmix", f"pmix_v{version}"):
+        raise _invalid(requested, f"mpi/{requested}: the PMIx library is of version {version}")
 
 
 def _pmix_version() -> tuple[int, str]:

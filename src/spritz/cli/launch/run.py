@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Seconds in which equal ends of tasks are collected into one message.
 _TOGETHER_SECONDS = 0.05
-#: Seconds that srun waits, in addition to KillWait, for a step that was told to end.
+#: Seconds that srun waits, in addition to KillWait, for a step that was ordered to end.
 _ABORT_MARGIN_SECONDS = 2
 #: Seconds for supervisors to connect before srun asks the controller about the step: the first interval, and the
 #: longest, because srun asks less and less often.
@@ -48,7 +48,7 @@ _LOST_SECONDS = 30.0
 #: Seconds until srun asks again which nodes have failed, while it waits for the end of a step that a failed node ended.
 _FAILED_SECONDS = 2.0
 
-#: What the remaining nodes of a step with --no-kill say of lost ones (a hostlist).
+#: The message of the remaining nodes of a step with --no-kill about lost ones (a hostlist).
 _NODE_FAILURE = re.compile(rb"^slurmstepd: error: Node failure on (\S+)$", re.MULTILINE)
 
 

@@ -164,11 +164,11 @@ class Session:
     def _check_nodes(self, job_id: int) -> None:
         """Raises SpritzError, with Slurm's message, if the step requests more nodes than the job has."""
         environ = self.context.environ
-        asked, has = self.fields.get("nodes_min"), environ.get("SLURM_JOB_NUM_NODES", "")
+        requested, has = self.fields.get("nodes_min"), environ.get("SLURM_JOB_NUM_NODES", "")
         if self.fields.get("nodes_given") and has.isdecimal() and environ.get("SLURM_JOB_ID") == str(job_id):
-            assert isinstance(asked, int), "parsed"
-            if asked > int(has):
-                raise SpritzError(f"Only allocated {has} nodes asked for {asked}", code="ESLURM_INVALID_NODE_COUNT")
+            assert isinstance(requested, int), "parsed"
+            if requested > int(has):
+                raise SpritzError(f"Only allocated {has} nodes asked for {requested}", code="ESLURM_INVALID_NODE_COUNT")
 
     # -- a new job
 
@@ -255,13 +255,13 @@ class Session:
         if "bcast" in self.given:
             self._broadcast(job_id)
         listener = Listener()
-        asked = self.step_request(job_id, listener)
+        request = self.step_request(job_id, listener)
         self.interrupts.handler = self._interrupt_wait
         if failed := self._run_site_program("prolog", self.settings.prolog, job_id):
             context.error(f"srun prolog failed rc = {failed}. Aborting step.")
             listener.close()
             return _KILLED
-        created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
+        created = create(self.controller, request, self.settings, context, immediate="immediate" in self.given)
         step = created.step
         if self.settings.verbose:
             from spritz.cli.launch import verbose

@@ -52,11 +52,11 @@ def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:
 
 def tell_job_around(context: Context, job_id: int) -> None:
     """Print the enclosing job. Ignores errors, which the step's request will report."""
-    asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    query = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     try:
         # A separate connection: the answer has several pieces, which the session's connection does not support.
         with connect_controller(wait_seconds=0.0) as connection:
-            for piece in connection.stream(asked, Jobs):
+            for piece in connection.stream(query, Jobs):
                 tell_jobs(context, piece.jobs)
     except ClientError:
         return

@@ -37,8 +37,8 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
                 edit = account_edit(database.call(GetBook(), Book), config.cluster_name, user)
                 if edit is None or not database.call(edit, BookEdited).stale:
                     break
-    asked = ListFairShares(users=(user,))
-    while not any(row.user == user for row in controller.call(asked, FairShares).rows):
+    query = ListFairShares(users=(user,))
+    while not any(row.user == user for row in controller.call(query, FairShares).rows):
         if time.monotonic() > deadline:
             return
         time.sleep(0.01)

@@ -71,7 +71,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _alternative(paths: ClusterPaths) -> str:
-    """What a user can do whose cluster does not run here."""
+    """Advice for a user whose cluster does not run on this machine."""
     try:
         used = find_slurm_conf()
     except ClientError:

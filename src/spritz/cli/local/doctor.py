@@ -72,8 +72,8 @@ def _found(context: Context) -> ClusterPaths:
         conf = os.path.abspath(find_slurm_conf())
     except ClientError:
         return ClusterPaths.of(None)
-    made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
-    return made if made.slurm_conf == conf and _is_made(made) else SitePaths(conf)
+    paths = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
+    return paths if paths.slurm_conf == conf and _is_made(paths) else SitePaths(conf)
 
 
 def _is_made(paths: ClusterPaths) -> bool:

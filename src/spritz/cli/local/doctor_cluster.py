@@ -1,4 +1,4 @@
-"""What `spritz doctor` says about the cluster, as this machine's daemon and the controller know it."""
+"""Findings of `spritz doctor` about the cluster, as this machine's daemon and the controller know it."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _differs(paths: ClusterPaths, config: ConfigText) -> Iterator[Finding]:
 
 
 def _node(view: NodeView) -> Finding | None:
-    """What is wrong with a node; None if nothing is."""
+    """The fault of a node; None if it has none."""
     name, reason, states = view.node.name, view.node.reason, set(view.state_names)
     resume = _RESUME.format(node=name)
     if view.refused and not is_revoked_reason(reason):

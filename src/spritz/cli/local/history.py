@@ -57,7 +57,7 @@ def _asked(text: str, context: Context) -> Histories:
 
 
 def text_lines(life: JobHistory, now: float) -> list[str]:
-    """What happened to a job from submission (or requeue) to its end, one line each in order of time."""
+    """The events of a job from its submission (or requeue) to its end, a line each, in order of time."""
     job = life.job
     again = f", restart {job.restart_count}" if job.restart_count else ""
     title = f"Job {Row(job, None, [], now, (0.0, 0.0)).job_name()} ({job.name}) of {job.user}{again}"

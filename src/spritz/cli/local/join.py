@@ -132,7 +132,7 @@ def _publish(arguments: Namespace, paths: ClusterPaths) -> None:
 
 
 def _way_of_commands(paths: ClusterPaths) -> str:
-    """What to do for this user's commands to use the joined cluster; "" for root, whose commands find it."""
+    """How this user's commands find the joined cluster; "" for root, whose commands find it by themselves."""
     export = f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n"
     try:
         used = find_slurm_conf()
@@ -202,12 +202,12 @@ def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
     controller = parse_address(arguments.address)
     paths.create()
     joined = join(controller, token, "", paths.etc, arguments.host.lower())
-    own = {
+    local_settings = {
         "SlurmdSpoolDir": f"{paths.spool}/%n",
         "SlurmdPidFile": paths.node_pid,
         "SlurmdLogFile": paths.node_log,
     }
-    write_joined(paths.etc, structs.replace(joined, own=own))
+    write_joined(paths.etc, structs.replace(joined, own=local_settings))
     for role in ("node", "login"):
         pid = daemons.member(paths, role)
         if pid is not None and not daemons.stop(pid):

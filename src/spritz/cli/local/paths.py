@@ -90,8 +90,8 @@ _KEYS = frozenset({"statesavelocation", "slurmctldlogfile", "slurmdlogfile", "cl
 
 def _newest(pattern: str) -> str:
     """The file of a pattern that was written last: a machine may have several nodes. The pattern without a file."""
-    found = glob.glob(pattern) if "*" in pattern else []
-    return max(found, key=_written_at, default=pattern)
+    files = glob.glob(pattern) if "*" in pattern else []
+    return max(files, key=_written_at, default=pattern)
 
 
 def _written_at(path: str) -> float:

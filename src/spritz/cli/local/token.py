@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.client.command.sync import Connection
 
 
-#: of a key's fingerprint
+#: letters shown of a key's fingerprint
 _KEY_LETTERS = 8
 
 
@@ -115,7 +115,7 @@ def _list(arguments: Namespace, controller: Connection, context: Context) -> int
 
 
 def _readiness(answer: Tokens, now: float) -> list[str]:
-    """What may be done next while the cluster's key is being replaced, and which machines it would cut off."""
+    """The next possible steps while the cluster's key is being replaced, and the machines that each would cut off."""
     default, *others = answer.keys or ("",)
     machines, lines = certified(answer.machines, now), list[str]()
     if hosts := cut_off(machines, answer.keys):

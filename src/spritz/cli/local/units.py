@@ -45,7 +45,7 @@ WatchdogSec=5min
 WantedBy=multi-user.target
 """
 
-#: In the unit of the cluster that commands use unless told another.
+#: Line in the unit of the default cluster, which commands use unless another one is named.
 _PUBLISHED = """\
 # /run is empty after a boot: commands find the cluster by this link.
 RuntimeDirectory={runtime}

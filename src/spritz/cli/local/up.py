@@ -154,7 +154,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 class _Known(Struct):
-    """What is needed of `machines.json`."""
+    """The fields of `machines.json` that are needed here."""
 
     machines: tuple[JoinedMachine, ...] = ()
 
@@ -208,9 +208,9 @@ def _start(paths: ClusterPaths, names: list[str], environ: dict[str, str], argum
     of_systemd = [name for name in names if Unit(paths, arguments.unit_directory, name).is_installed]
     if of_systemd:
         units.start(_written_units(paths, of_systemd, arguments.unit_directory))
-    own = [name for name in names if name not in of_systemd]
-    database = daemons.start_database(paths, environ) if "slurmdbd" in own else None
-    daemons.start([_command(paths, name) for name in ("slurmctld", "slurmd") if name in own], environ)
+    unmanaged = [name for name in names if name not in of_systemd]
+    database = daemons.start_database(paths, environ) if "slurmdbd" in unmanaged else None
+    daemons.start([_command(paths, name) for name in ("slurmctld", "slurmd") if name in unmanaged], environ)
     if database is not None:
         daemons.await_database(paths, database)
 

@@ -57,9 +57,11 @@ class AddArguments:
         Raises AlreadyReported after sacctmgr's lines for an unknown word.
         """
         self.shown: dict[str, str] = {}
-        made = _set(Association(id=0, cluster="", account=""), self.settings, self.shown, self._context, inherited)
-        assert isinstance(made, Association)
-        return made
+        association = _set(
+            Association(id=0, cluster="", account=""), self.settings, self.shown, self._context, inherited
+        )
+        assert isinstance(association, Association)
+        return association
 
     def template(self, book: Book) -> edits.Template:
         """A function that makes an association with these settings below an account: (cluster, account)."""
@@ -119,13 +121,13 @@ def clusters_of(book: Book, names: list[str], context: Context) -> list[str]:
 
 def accounts(book: Book, words: list[Word], context: Context) -> Edit:
     """`add account`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
-    asked = AddArguments(words, context, ("clusters", "parent", "description", "organization"), "account")
-    asked.association()  # what is no setting is refused first
-    if not asked.names:
+    arguments = AddArguments(words, context, ("clusters", "parent", "description", "organization"), "account")
+    arguments.association()  # what is no setting is refused first
+    if not arguments.names:
         context.err(" Need name of account to add.\n")
         raise AlreadyReported
-    parent = asked.values.get("parent", "root").lower()
-    clusters = clusters_of(book, asked.list("cluster"), context)
+    parent = arguments.values.get("parent", "root").lower()
+    clusters = clusters_of(book, arguments.list("cluster"), context)
     if parent not in {account.name for account in book.accounts}:
         for cluster in clusters:
             context.err(
@@ -134,15 +136,15 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
             )
         context.err(" No associations created.\n")
         raise AlreadyReported
-    names = [name.lower() for name in dict.fromkeys(asked.names)]
+    names = [name.lower() for name in dict.fromkeys(arguments.names)]
     lines: list[str] = []
-    description, organization = asked.values.get("description", ""), asked.values.get("organization", "")
+    description, organization = arguments.values.get("description", ""), arguments.values.get("organization", "")
     new = edits.new_accounts(book, names, parent, description, organization)
     if new:
         lines += [" Adding Account(s)", *(f"  {account.name}" for account in new), " Settings"]
-        lines += [f"  Description     = {asked.values.get('description') or 'Account Name'}"]
-        lines += [f"  Organization    = {asked.values.get('organization') or 'Parent/Account Name'}"]
-    placed = edits.account_associations(book, names, clusters, parent, asked.template(book))
+        lines += [f"  Description     = {arguments.values.get('description') or 'Account Name'}"]
+        lines += [f"  Organization    = {arguments.values.get('organization') or 'Parent/Account Name'}"]
+    placed = edits.account_associations(book, names, clusters, parent, arguments.template(book))
     places = edits.account_places(book)
     lost = [entry.cluster for entry in placed if (entry.cluster, parent) not in places]
     if lost:
@@ -150,8 +152,8 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     if placed:
         lines += [" Associations", *(f"  A = {entry.account:<10} C = {entry.cluster:<10}" for entry in placed)]
-        if asked.shown or asked.values.keys() - {"cluster"}:
-            lines += [" Settings", *settings.listed(asked.shown, parent)]
+        if arguments.shown or arguments.values.keys() - {"cluster"}:
+            lines += [" Settings", *settings.listed(arguments.shown, parent)]
     if not (new or placed):
         return " Nothing new added.\n", [], []
     return "\n".join(lines) + "\n", [*new, *placed], []
@@ -160,18 +162,18 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
 def users(book: Book, words: list[Word], context: Context, lacking: set[str] | None = None) -> Edit:
     """`add user`. Adds to `lacking` the clusters that do not have one of the accounts. Raises AlreadyReported."""
     keys = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
-    asked = AddArguments(words, context, keys, "user")
-    asked.association()  # refuses unknown words before anything else
-    if not asked.names:
+    arguments = AddArguments(words, context, keys, "user")
+    arguments.association()  # refuses unknown words before anything else
+    if not arguments.names:
         context.err(" Need name of user to add.\n")
         raise AlreadyReported
-    clusters = clusters_of(book, asked.list("cluster"), context)
-    names, default = list(dict.fromkeys(asked.names)), asked.values.get("defaultaccount", "").lower()
-    wanted = [name.lower() for name in asked.list("account")]
+    clusters = clusters_of(book, arguments.list("cluster"), context)
+    names, default = list(dict.fromkeys(arguments.names)), arguments.values.get("defaultaccount", "").lower()
+    wanted = [name.lower() for name in arguments.list("account")]
     if default and default not in wanted:
         wanted.append(default)
-    wckeys = asked.list("wckey")
-    wckey = asked.values.get("defaultwckey", "") or next(iter(wckeys), "")
+    wckeys = arguments.list("wckey")
+    wckey = arguments.values.get("defaultwckey", "") or next(iter(wckeys), "")
     wckeys += [wckey] if wckey and wckey not in wckeys else []
     if not wanted and not wckeys:
         context.err(" Need name of account to add user to.\n")
@@ -181,7 +183,7 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
         lacking |= missing
     lines: list[str] = []
     known = {user.name: user for user in book.users}
-    level = admin_level(asked.values.get("adminlevel", "None"), context)
+    level = admin_level(arguments.values.get("adminlevel", "None"), context)
     new = edits.new_users(book, names, level, wckey)
     puts: list[Record] = list(new)
     # A user without a default wckey gets the first new one.
@@ -190,13 +192,15 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
     if new:
         lines += [" Adding User(s)", *(f"  {user.name}" for user in new)]
         values = [("Default Account", default)] if default else []
-        values += [("Default WCKey", wckey)] if "defaultwckey" in asked.values else []
-        values += [("Admin Level", level)] if "adminlevel" in asked.values else []
+        values += [("Default WCKey", wckey)] if "defaultwckey" in arguments.values else []
+        values += [("Admin Level", level)] if "adminlevel" in arguments.values else []
         if values:
             lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in values)]
     default_account = default or min(wanted, default="")
-    partitions = asked.list("partition") or [""]
-    placed = edits.user_associations(book, names, wanted, clusters, partitions, default_account, asked.template(book))
+    partitions = arguments.list("partition") or [""]
+    placed = edits.user_associations(
+        book, names, wanted, clusters, partitions, default_account, arguments.template(book)
+    )
     puts += placed
     if placed:
         lines.append(" Associations =")
@@ -207,8 +211,8 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
     puts += new_keys
     if new_keys:
         lines += [" WCKeys =", *(f"  U = {key.user:<9} W = {key.name:<10} C = {key.cluster:<10}" for key in new_keys)]
-    if placed and (asked.shown or asked.list("account")):
-        lines += [" Non Default Settings", *settings.listed(asked.shown)]
+    if placed and (arguments.shown or arguments.list("account")):
+        lines += [" Non Default Settings", *settings.listed(arguments.shown)]
     if not puts:
         return " Nothing new added.\n", [], []
     return "\n".join(lines) + "\n", puts, []
@@ -254,14 +258,14 @@ def admin_level(text: str, context: Context) -> str:
 
 def qos(book: Book, words: list[Word], context: Context) -> Edit:
     """`add qos`. Raises AlreadyReported, or SpritzError for an unknown QOS in `preempt`."""
-    asked = AddArguments(words, context, (), "qos")
-    if not asked.names:
+    arguments = AddArguments(words, context, (), "qos")
+    if not arguments.names:
         context.err(" Need name of qos to add.\n")
         raise AlreadyReported
     shown: dict[str, str] = {}
     known = {qos_record.name for qos_record in book.qos}
 
-    sample = _set(Qos(name="x"), asked.settings, shown, context)
+    sample = _set(Qos(name="x"), arguments.settings, shown, context)
     assert isinstance(sample, Qos)
     for name in sample.preempt.split(",") if sample.preempt else ():
         # A QOS that this same command creates is not accepted either.
@@ -269,7 +273,7 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
             raise SpritzError(
                 f"You gave a bad qos '{name}'. Valid QOS's are {','.join(record.name for record in book.qos)}"
             )
-    new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
+    new = [name.lower() for name in dict.fromkeys(arguments.names) if name.lower() not in known]
     puts = [replace(sample, name=name, description=sample.description or name) for name in new]
     if not puts:
         return " Nothing new added.\n", [], []
@@ -281,36 +285,36 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
 
 def clusters(book: Book, words: list[Word], context: Context) -> Edit:
     """`add cluster`: also creates the root of the cluster's associations. Raises AlreadyReported."""
-    asked = AddArguments(words, context, (), "cluster")
-    sample = asked.association()
-    if not asked.names:
+    arguments = AddArguments(words, context, (), "cluster")
+    sample = arguments.association()
+    if not arguments.names:
         context.err(" Need name of cluster to add.\n")
         raise AlreadyReported
-    puts = edits.new_clusters(book, [name.lower() for name in asked.names], sample)
+    puts = edits.new_clusters(book, [name.lower() for name in arguments.names], sample)
     if not puts:
-        for name in asked.names:
+        for name in arguments.names:
             context.out(f" This cluster {name} already exists.  Not adding.\n")
         return "", [], []
     new = [entry.cluster for entry in puts if isinstance(entry, Association) and not entry.user]
     lines = [" Adding Cluster(s)", *(f"  Name           = {name}" for name in new)]
-    if asked.shown:
-        lines += [" Setting", " Default Limits", *settings.listed(asked.shown)]
+    if arguments.shown:
+        lines += [" Setting", " Default Limits", *settings.listed(arguments.shown)]
     return "\n".join(lines) + "\n", puts, []
 
 
 def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
     """`sacctmgr add coordinator`. Raises AlreadyReported after printing sacctmgr's message."""
-    asked = AddArguments(words, context, ("accounts",), "user")
-    accounts = [name.lower() for name in asked.list("account")]
-    if not asked.names or not accounts:
+    arguments = AddArguments(words, context, ("accounts",), "user")
+    accounts = [name.lower() for name in arguments.list("account")]
+    if not arguments.names or not accounts:
         context.err(" You need to specify a user and an account to add a coordinator.\n")
         raise AlreadyReported
-    require_known(book, accounts, asked.names, context)
+    require_known(book, accounts, arguments.names, context)
     there = {(coordinator.account, coordinator.user) for coordinator in book.coordinators}
-    puts = [Coordinator(account=a, user=u) for a in accounts for u in asked.names if (a, u) not in there]
+    puts = [Coordinator(account=a, user=u) for a in accounts for u in arguments.names if (a, u) not in there]
     if not puts:
         return " Nothing new added.\n", [], []
-    lines = [" Adding Coordinator User(s)", *(f"  {name}" for name in asked.names)]
+    lines = [" Adding Coordinator User(s)", *(f"  {name}" for name in arguments.names)]
     lines += [" To Account(s) and all sub-accounts", *(f"  {name}" for name in accounts)]
     return "\n".join(lines) + "\n", list(puts), []
 

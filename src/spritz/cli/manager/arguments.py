@@ -148,9 +148,9 @@ def need_values(words: Iterable[Word], context: Context) -> None:
             raise AlreadyReported
 
 
-def need_some(asked: Conditions, entity: str, context: Context) -> None:
+def need_some(selection: Conditions, entity: str, context: Context) -> None:
     """Refuse a deletion without conditions, which would delete everything. Raises AlreadyReported."""
-    if asked == Conditions():
+    if selection == Conditions():
         coordinators = " You need to specify a user list or account list here.\n"
         context.err(coordinators if entity == "coordinator" else " No conditions given to remove, not executing.\n")
         raise AlreadyReported

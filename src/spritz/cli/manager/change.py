@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 _NEED_DEFAULT = "You can not remove the default account of a user"
 
 
-def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Association]:
+def selected(book: Book, selection: Conditions, *, users: bool | None) -> list[Association]:
     """The associations that match the conditions: only of users, only of accounts, or of both (None)."""
-    wanted_users = asked.users + (asked.names if users else [])
-    wanted_accounts = [name.lower() for name in asked.accounts + (asked.names if users is False else [])]
+    wanted_users = selection.users + (selection.names if users else [])
+    wanted_accounts = [name.lower() for name in selection.accounts + (selection.names if users is False else [])]
     associations = []
     for association in book.associations:
         if users is not None and bool(association.user) is not users:
             continue
-        if asked.clusters and association.cluster not in asked.clusters:
+        if selection.clusters and association.cluster not in selection.clusters:
             continue
         if wanted_users and association.user not in wanted_users:
             continue
         if wanted_accounts and association.account not in wanted_accounts:
             continue
-        if asked.partitions is not None and association.partition not in asked.partitions:
+        if selection.partitions is not None and association.partition not in selection.partitions:
             continue
-        if asked.parents and association.parent not in asked.parents:
+        if selection.parents and association.parent not in selection.parents:
             continue
-        if asked.qos and not set((association.qos or "").split(",")) & set(asked.qos):
+        if selection.qos and not set((association.qos or "").split(",")) & set(selection.qos):
             continue
         associations.append(association)
     return associations
@@ -66,7 +66,7 @@ def _line(association: Association) -> str:
 
 def _changed(book: Book, targets: list[Association], words: list[Word], context: Context) -> list[Association]:
     rules: dict[str, Rules] = {}
-    made = []
+    changed = []
     for target in targets:
         if target.cluster not in rules:
             associations = tuple(other for other in book.associations if other.cluster == target.cluster)
@@ -75,8 +75,8 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
         new = apply(target, words, context, inherited)
         if (new.default_qos, new.qos) != (target.default_qos, target.qos):
             _need_qos(book, rules[target.cluster], new, context)
-        made.append(new)
-    return made
+        changed.append(new)
+    return changed
 
 
 def _need_qos(book: Book, rules: Rules, association: Association, context: Context) -> None:
@@ -154,16 +154,16 @@ def _with_default(
     return changed
 
 
-def modify_users(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+def modify_users(book: Book, selection: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify user`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
     values, limits = _split(words, ("adminlevel", "defaultaccount", "defaultwckey"))
-    targets = selected(book, asked, users=True)
+    targets = selected(book, selection, users=True)
     lines: list[str] = []
     puts: dict[object, Record] = {}
     names = {target.user for target in targets}
-    people = [user for user in book.users if user.name in names or user.name in asked.names + asked.users]
+    people = [user for user in book.users if user.name in names or user.name in selection.names + selection.users]
     if "defaultwckey" in values:
-        _need_wckey(book, asked, values["defaultwckey"].value, [person.name for person in people], context)
+        _need_wckey(book, selection, values["defaultwckey"].value, [person.name for person in people], context)
     if "adminlevel" in values or "defaultwckey" in values:
         for user in people:
             new = replace(user, default_wckey=values["defaultwckey"].value) if "defaultwckey" in values else user
@@ -177,7 +177,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
             context.err(f" Error with request: {_NEED_DEFAULT}\n")
             raise AlreadyReported
         for person in people:
-            for association in _with_default(book, person.name, account, asked.clusters, context):
+            for association in _with_default(book, person.name, account, selection.clusters, context):
                 puts[association.id] = association
     if values and people:
         lines += [" Modified users...", *(f"  {person.name}" for person in people)]
@@ -192,9 +192,11 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
     return "\n".join(lines) + "\n", list(puts.values()), []
 
 
-def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
+def _need_wckey(book: Book, selection: Conditions, name: str, users: list[str], context: Context) -> None:
     """Raises AlreadyReported unless `name` is "" or a wckey of all `users` in every selected cluster."""
-    clusters = [cluster.name for cluster in book.clusters if not asked.clusters or cluster.name in asked.clusters]
+    clusters = [
+        cluster.name for cluster in book.clusters if not selection.clusters or cluster.name in selection.clusters
+    ]
     theirs = {(wckey.cluster, wckey.user) for wckey in book.wckeys if wckey.name == name}
     lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
     if name and lacking:
@@ -203,13 +205,13 @@ def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], cont
         raise AlreadyReported
 
 
-def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+def modify_accounts(book: Book, selection: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify account`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
     values, limits = _split(words, ("description", "organization", "parent"))
     targets = [
         association
-        for association in selected(book, asked, users=False)
-        if association.account != "root" or "root" in asked.names
+        for association in selected(book, selection, users=False)
+        if association.account != "root" or "root" in selection.names
     ]
     lines: list[str] = []
     puts: dict[object, Record] = {}
@@ -230,23 +232,23 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
             raise AlreadyReported
         targets = [replace(target, parent=parent) for target in targets if target.account != "root"]
         puts.update((target.id, target) for target in targets)
-    made = _changed(book, targets, limits, context) if limits else targets
+    changed = _changed(book, targets, limits, context) if limits else targets
     if limits:
-        puts.update((association.id, association) for association in made)
+        puts.update((association.id, association) for association in changed)
     if (limits or "parent" in values) and targets:
         lines.append(" Modified account associations...")
-        for old, new_one in zip(targets, made, strict=True):
+        for old, new_one in zip(targets, changed, strict=True):
             lines += [_line(old), *map(_line, inheriting_associations(book, old, new_one))]
     if not puts:
         return " Nothing modified\n", [], []
     return "\n".join(lines) + "\n", list(puts.values()), []
 
 
-def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+def modify_qos(book: Book, selection: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify qos`. Raises AlreadyReported after sacctmgr's lines for an unknown word."""
     puts: list[Record] = []
     for qos_record in book.qos:
-        if not asked.names or qos_record.name in [name.lower() for name in asked.names]:
+        if not selection.names or qos_record.name in [name.lower() for name in selection.names]:
             try:
                 puts.append(settings.apply(qos_record, words, {}))
             except settings.Unknown as error:
@@ -258,9 +260,9 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
     return "\n".join([" Modified qos...", *names]) + "\n", puts, []
 
 
-def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+def modify_clusters(book: Book, selection: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify cluster`: sets limits of the cluster's root association, which others inherit."""
-    names = [name.lower() for name in asked.names] + asked.clusters
+    names = [name.lower() for name in selection.names] + selection.clusters
     targets = [
         association
         for association in book.associations
@@ -268,25 +270,25 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     ]
     if not targets:
         return " Nothing modified\n", [], []
-    made = _changed(book, targets, words, context)
+    changed = _changed(book, targets, words, context)
     shown: dict[str, str] = {}
     settings.apply(targets[0], words, shown)
     shown = {title: "NONE" if value == "-1" else value for title, value in shown.items()}
     lines = [" Setting", "  Default Limits:", *settings.listed(shown)] if shown else []
     lines.append(" Modified cluster defaults for associations...")
-    for old, new_one in zip(targets, made, strict=True):
+    for old, new_one in zip(targets, changed, strict=True):
         lines += [f"  C = {old.cluster:<10} A = root", *map(_line, inheriting_associations(book, old, new_one))]
-    return "\n".join(lines) + "\n", list(made), []
+    return "\n".join(lines) + "\n", list(changed), []
 
 
-def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
+def delete_users(book: Book, selection: Conditions, context: Context) -> Edit:
     """`delete user`: deletes associations, and each user whose last association is deleted."""
-    doomed: list[Record] = list(selected(book, asked, users=True))
+    doomed: list[Record] = list(selected(book, selection, users=True))
     gone = {record.id for record in doomed if isinstance(record, Association)}
-    names = set(asked.names + asked.users) or {
+    names = set(selection.names + selection.users) or {
         association.user for association in book.associations if association.id in gone
     }
-    narrow = bool(asked.accounts or asked.clusters or asked.partitions)
+    narrow = bool(selection.accounts or selection.clusters or selection.partitions)
     alone = [
         user
         for user in book.users
@@ -313,18 +315,20 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     return "\n".join(lines) + "\n", [], doomed
 
 
-def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
+def delete_accounts(book: Book, selection: Conditions, context: Context) -> Edit:
     """`delete account`: deletes the accounts and all below them. Raises AlreadyReported if root is among them."""
-    if "root" in (name.lower() for name in asked.names):
+    if "root" in (name.lower() for name in selection.names):
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
         raise AlreadyReported
-    targets = [record for record in selected(book, asked, users=False) if record.account != "root"]
+    targets = [record for record in selected(book, selection, users=False) if record.account != "root"]
     placed = {association.account for association in book.associations}
-    asked_names = {name.lower() for name in asked.names + asked.accounts}
+    asked_names = {name.lower() for name in selection.names + selection.accounts}
     alone = (
-        [] if asked.clusters else [account.name for account in book.accounts if account.name in asked_names - placed]
+        []
+        if selection.clusters
+        else [account.name for account in book.accounts if account.name in asked_names - placed]
     )
-    if not (targets or alone) or not (asked.names or asked.accounts or asked.parents):
+    if not (targets or alone) or not (selection.names or selection.accounts or selection.parents):
         return " Nothing deleted\n", [], []
     drops = edits.delete_associations(book, targets, alone)
     named = {target.account for target in targets}
@@ -334,9 +338,9 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
     return "\n".join([" Deleting accounts...", *listed]) + "\n", [], drops
 
 
-def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
+def delete_qos(book: Book, selection: Conditions, context: Context) -> Edit:
     """`delete qos`: deletes QOS, and removes them from every list that names them."""
-    names = {name.lower() for name in asked.names}
+    names = {name.lower() for name in selection.names}
     doomed = [qos_record for qos_record in book.qos if qos_record.name in names]
     if not doomed:
         return " Nothing deleted\n", [], []
@@ -344,9 +348,9 @@ def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
     return "\n".join(lines) + "\n", edits.remove_qos_from_lists(book, names), list(doomed)
 
 
-def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
+def delete_clusters(book: Book, selection: Conditions, context: Context) -> Edit:
     """`delete cluster`: deletes the cluster and its associations; records of its jobs stay."""
-    names = {name.lower() for name in asked.names}.union(asked.clusters)
+    names = {name.lower() for name in selection.names}.union(selection.clusters)
     drops = edits.delete_clusters(book, names)
     if not drops:
         return " Nothing deleted\n", [], []
@@ -354,9 +358,9 @@ def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
     return "\n".join([" Deleting clusters...", *(f"  {name}" for name in deleted)]) + "\n", [], drops
 
 
-def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit:
+def delete_coordinators(book: Book, selection: Conditions, context: Context) -> Edit:
     """`delete coordinator`. Raises AlreadyReported if a named user or account does not exist."""
-    users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
+    users, accounts = set(selection.names + selection.users), {name.lower() for name in selection.accounts}
     require_known(book, sorted(accounts), sorted(users), context)
     doomed = [
         coordinator

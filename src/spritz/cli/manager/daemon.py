@@ -40,25 +40,25 @@ def show_configuration(connection: DatabaseConnection, context: Context) -> int:
     """Print the accounting keys of slurm.conf, then slurmdbd's configuration. Always 0."""
     configuration = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
     config = locate_database()
-    said = read_keys(_KEYS, config.path)
+    settings = read_keys(_KEYS, config.path)
     owner, owner_id = config.slurm_user, uid_of(config.slurm_user)
     ours = (
         ("AccountingStorageBackupHost ", config.backup_host or "(null)"),
         ("AccountingStorageHost ", config.host),
-        ("AccountingStorageParameters", said.get("accountingstorageparameters", "(null)")),
-        ("AccountingStoragePass ", said.get("accountingstoragepass", "(null)")),
+        ("AccountingStorageParameters", settings.get("accountingstorageparameters", "(null)")),
+        ("AccountingStoragePass ", settings.get("accountingstoragepass", "(null)")),
         ("AccountingStoragePort ", str(config.port)),
         ("AccountingStorageType ", f"accounting_storage/{config.kind}"),
-        ("AccountingStorageUser ", said.get("accountingstorageuser", "N/A")),
-        ("AuthType", said.get("authtype", "auth/slurm")),
+        ("AccountingStorageUser ", settings.get("accountingstorageuser", "N/A")),
+        ("AuthType", settings.get("authtype", "auth/slurm")),
         ("MessageTimeout", f"{config.message_timeout_seconds:g} sec"),
-        ("PluginDir", said.get("plugindir", "(null)")),
-        ("PrivateData", said.get("privatedata", "none").lower()),
+        ("PluginDir", settings.get("plugindir", "(null)")),
+        ("PrivateData", settings.get("privatedata", "none").lower()),
         ("SlurmUserId", f"{owner if owner_id is None else name_of(owner_id)}({owner_id})"),
         ("SLURM_CONF", config.path),
         ("SLURM_VERSION", SLURM_VERSION),
-        ("TCPTimeout", f"{said.get('tcptimeout', '2')} sec"),
-        ("TrackWCKey", "Yes" if said.get("trackwckey", "no").lower() in ("yes", "1", "true", "up") else "No"),
+        ("TCPTimeout", f"{settings.get('tcptimeout', '2')} sec"),
+        ("TrackWCKey", "Yes" if settings.get("trackwckey", "no").lower() in ("yes", "1", "true", "up") else "No"),
     )
     context.out(f"Configuration data as of {format_time(configuration.now)}\n")
     for key, text in ours:

@@ -50,12 +50,12 @@ def show_events(
 ) -> int:
     """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()
-    asked = _read(cluster, words, now, context)
-    default = _OF_CLUSTERS if asked.query.kind == "cluster" else _DEFAULT
-    columns = columns_of(asked.format or default, EVENT_FIELDS, context)
+    question = _read(cluster, words, now, context)
+    default = _OF_CLUSTERS if question.query.kind == "cluster" else _DEFAULT
+    columns = columns_of(question.format or default, EVENT_FIELDS, context)
 
     def rows() -> Iterator[Row]:
-        for piece in connection.stream(asked.query, EventRecords, timeout=60.0):
+        for piece in connection.stream(question.query, EventRecords, timeout=60.0):
             for event in piece.events:
                 yield {"e": event, "cluster": piece.cluster, "now": now}
 
@@ -75,7 +75,7 @@ def resources_by_cluster(connection: DatabaseConnection) -> dict[str, Row]:
 
 
 def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> EventQuestion:
-    asked = EventQuestion(cluster)
+    question = EventQuestion(cluster)
     changes: dict[str, object] = {}
     only_open = whole = False
     for word in words:
@@ -94,7 +94,7 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
             context.err(f" Unknown condition: {word.text}\n")
             raise AlreadyReported
         elif known == "format":
-            asked.format += ("," if asked.format else "") + word.value
+            question.format += ("," if question.format else "") + word.value
         elif known == "condflags":
             for value in word.values:
                 if match(value.lower(), ("open",), 1) is None:
@@ -114,8 +114,8 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         changes["starts_at"] = 0.0
     else:
         changes.setdefault("starts_at", _yesterday(now))
-    asked.query = replace(asked.query, **changes)
-    return asked
+    question.query = replace(question.query, **changes)
+    return question
 
 
 def _cpus(word: Word, context: Context) -> int:

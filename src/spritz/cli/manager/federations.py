@@ -144,9 +144,11 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     if not gone:
         context.err(" Nothing deleted\n")
         raise AlreadyReported
-    left = [member.cluster for federation in gone for member in members_of(book.federation_members, federation.name)]
+    former_members = [
+        member.cluster for federation in gone for member in members_of(book.federation_members, federation.name)
+    ]
     lines = [" Deleting federations...", *(f"  {federation.name}" for federation in gone)]
-    return "\n".join(lines) + "\n", list(joined(book, left, "")), list(gone)
+    return "\n".join(lines) + "\n", list(joined(book, former_members, "")), list(gone)
 
 
 def rows(book: Book, where: list[Word], context: Context, *, tree: bool) -> Iterator[Row]:
@@ -172,11 +174,11 @@ def split_settings(words: list[Word]) -> tuple[list[Word], list[Word]]:
     return federated, [word for word in words if word not in federated]
 
 
-def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+def modify_clusters(book: Book, selection: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify cluster NAME set federation=… fedstate=… features=…`. Raises AlreadyReported."""
-    names = asked.names + asked.clusters
+    names = selection.names + selection.clusters
     targets = [member_of(book, cluster.name) for cluster in book.clusters if not names or cluster.name in names]
-    targets = [target for target in targets if not asked.federations or target.federation in asked.federations]
+    targets = [target for target in targets if not selection.federations or target.federation in selection.federations]
     lines = [" Setting"]
     members = {target.cluster: target for target in targets}
     for word in words:

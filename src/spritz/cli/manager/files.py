@@ -123,13 +123,13 @@ def load(connection: DatabaseConnection, words: Sequence[Word], context: Context
         raise AlreadyReported from error
 
     began = perf_counter()
-    said = False
+    reported = False
 
     def make(book: Book) -> Edit:
-        nonlocal said
+        nonlocal reported
         edit = Loading(book, context, cluster=cluster, clean=clean).edit(text)
-        if (edit[1] or edit[2]) and not said:
-            said = True
+        if (edit[1] or edit[2]) and not reported:
+            reported = True
             context.info(f"Done adding cluster in usec={int((perf_counter() - began) * 1e6)}")
         return edit
 

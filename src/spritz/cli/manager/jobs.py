@@ -44,18 +44,18 @@ def show_runaway(
     if not may(connection, "Operator"):
         context.error("You must have an AdminLevel>=Operator to fix runaway jobs")
         raise AlreadyReported
-    asked = ""
+    format_words = ""
     for word in words:
         known = match(word.key, ("cluster", "format"), 2) if word.key else None
         if known == "format":
-            asked += ("," if asked else "") + word.value
+            format_words += ("," if format_words else "") + word.value
         elif known == "cluster":
             if word.values != [cluster]:
                 raise _elsewhere(word.value)
         else:
             context.err(f" Unknown condition: {word.text}\n")
             raise AlreadyReported
-    columns = columns_of(asked or _DEFAULT, RUNAWAY_FIELDS, context)
+    columns = columns_of(format_words or _DEFAULT, RUNAWAY_FIELDS, context)
     runaway = _runaway(connection, cluster)
     if not runaway:
         context.out(f"Runaway Jobs: No runaway jobs found on cluster {cluster}\n")

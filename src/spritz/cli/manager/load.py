@@ -143,24 +143,24 @@ class Loading:
         return values, limits
 
     def _set(self, association: Association, words: list[Word], number: int) -> Association:
-        made = association
+        result = association
         for word in words:
             if word.key in ("fairshare", "shares", "share") and word.value == str(SHARES_PARENT):
-                made = replace(made, shares=SHARES_PARENT)
+                result = replace(result, shares=SHARES_PARENT)
                 continue
             if word.key in ("qos", "qoslevel") and word.value.startswith(("+", "-")):
                 word = type(word)(word.key, "+=", word.value, word.text)
             try:
                 # A list of QOS in the file replaces the old one; `+name` adds to the inherited QOS.
-                start = made if word.key not in ("qos", "qoslevel") else replace(made, qos=None)
-                changed = settings.apply(start, [word], {}, self._inherited(made, word))
+                start = result if word.key not in ("qos", "qoslevel") else replace(result, qos=None)
+                changed = settings.apply(start, [word], {}, self._inherited(result, word))
             except settings.Unknown:
                 self._fail(f" Unknown option: {word.text}", number)
             except SpritzError as error:
                 self._fail(f" {error}", number)
             assert isinstance(changed, Association)
-            made = changed
-        return made
+            result = changed
+        return result
 
     def _inherited(self, association: Association, word: Word) -> str:
         """Comma-separated QOS to which `+name` adds; "" without `+` or `-`, which are part of the value."""
@@ -189,13 +189,13 @@ class Loading:
         self._defaults = {record.user: record.account for record in associations if record.user and record.is_default}
         root = self._tree.get(("root", "", ""))
         sample = root or Association(id=self._number(), cluster=self._cluster, account="root", qos="normal")
-        made = self._set(sample, self._options(line, "cluster")[1], line.number)
+        root_now = self._set(sample, self._options(line, "cluster")[1], line.number)
         if root is None:
-            self._root(made)
+            self._root(root_now)
         else:
-            self._changed("Cluster", self._cluster, root, made)
+            self._changed("Cluster", self._cluster, root, root_now)
 
-    def _root(self, made: Association) -> None:
+    def _root(self, root: Association) -> None:
         if "root" not in self._accounts:
             self._puts["account", "root"] = Account(
                 name="root", description="default root account", organization="root"
@@ -207,12 +207,12 @@ class Loading:
         self._accounts.setdefault("root", Account(name="root"))
         self._users.setdefault("root", User(name="root", admin="Administrator"))
         user = Association(id=self._number(), cluster=self._cluster, account="root", user="root", is_default=True)
-        for association in (made, user):
+        for association in (root, user):
             self._tree[association.account, association.user, association.partition] = association
             self._puts[association.id] = association
         self._defaults.setdefault("root", "root")
 
-        self._text.append(printed(f"account,parentname,share,{_COLUMNS}", "association", [_row(made)], self._context))
+        self._text.append(printed(f"account,parentname,share,{_COLUMNS}", "association", [_row(root)], self._context))
         self._text.append("-" * 62 + "\n\n")
 
     def _account(self, line: Line) -> None:
@@ -220,14 +220,14 @@ class Loading:
         values, words = self._options(line, "account")
         known = self._accounts.get(name)
         if known is None:
-            made = Account(
+            account = Account(
                 name=name,
                 description=values.get("description") or name,
                 organization=values.get("organization") or (self._parent if self._parent != "root" else name),
             )
-            self._accounts[name] = made
-            self._new_accounts.append(made)
-            self._puts["account", name] = made
+            self._accounts[name] = account
+            self._new_accounts.append(account)
+            self._puts["account", name] = account
         else:
             fresh = known
             for field in ("description", "organization"):
@@ -275,22 +275,22 @@ class Loading:
     def _person(self, name: str, values: dict[str, str]) -> None:
         known = self._users.get(name)
         level = admin_level(values["adminlevel"], self._context) if values.get("adminlevel") else ""
-        made = known or User(name=name)
-        if level and level != made.admin:
+        user = known or User(name=name)
+        if level and level != user.admin:
             if known is not None:
-                self._said("Admin Level", "User", name, made.admin, level)
-            made = replace(made, admin=level)
+                self._said("Admin Level", "User", name, user.admin, level)
+            user = replace(user, admin=level)
         wckey = values.get("defaultwckey", "")
-        if wckey and wckey != made.default_wckey:
-            made = replace(made, default_wckey=wckey)
+        if wckey and wckey != user.default_wckey:
+            user = replace(user, default_wckey=wckey)
         for key in filter(None, (wckey, *values.get("wckeys", "").split(","))):
             if (self._cluster, key, name) not in self._wckeys:
                 self._puts["wckey", key, name] = WcKey(cluster=self._cluster, name=key, user=name)
-        if made != known:
-            self._users[name] = made
-            self._puts["user", name] = made
+        if user != known:
+            self._users[name] = user
+            self._puts["user", name] = user
             if known is None:
-                self._new_users.append(made)
+                self._new_users.append(user)
         there = {(coordinator.account, coordinator.user) for coordinator in self._book.coordinators}
         for account in values.get("coordinator", "").lower().split(","):
             if account and (account, name) not in there:
@@ -359,13 +359,15 @@ class Loading:
             text += printed(f"account,parentname,share,{_COLUMNS}", "association", accounts, self._context)
             text += "-" * 62 + "\n\n"
         if self._new_users:
-            asked = {record.user: record.account for record in self._puts.values() if isinstance(record, Coordinator)}
+            coordinated = {
+                record.user: record.account for record in self._puts.values() if isinstance(record, Coordinator)
+            }
             rows = [
                 _row(
                     by_name.get(user.name),
                     u=user,
                     default_account=self._defaults.get(user.name, ""),
-                    coordinators=asked.get(user.name, ""),
+                    coordinators=coordinated.get(user.name, ""),
                 )
                 for user in self._new_users
             ]

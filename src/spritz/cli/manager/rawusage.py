@@ -32,20 +32,20 @@ def split_settings(setting: list[Word]) -> tuple[list[Word], list[Word]]:
     return resets, [word for word in setting if word not in resets]
 
 
-def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context: Context) -> int:
+def reset(entity: str, book: Book, selection: Conditions, words: list[Word], context: Context) -> int:
     """0 once the controller has reset the usage, 1 for bad arguments. Raises AlreadyReported if it does not answer."""
     if any(word.value.strip() != "0" for word in words):
         context.error("Raw usage can only be set to 0 (zero)")
         return 1
-    if entity == "user" and not asked.accounts:
+    if entity == "user" and not selection.accounts:
         context.error("An account must be specified")
         return 1
     keys: list[tuple[str | int, ...]]
     if entity == "qos":
-        names = [name.lower() for name in asked.names]
+        names = [name.lower() for name in selection.names]
         keys = [("q", qos_record.name) for qos_record in book.qos if not names or qos_record.name in names]
     else:
-        keys = [("a", association.id) for association in selected(book, asked, users=entity == "user")]
+        keys = [("a", association.id) for association in selected(book, selection, users=entity == "user")]
     if not keys:
         context.out(" Nothing modified\n")
         return 1

@@ -27,12 +27,12 @@ def split_settings(words: list[Word]) -> tuple[Word | None, list[Word]]:
     return (renames[-1] if renames else None), [word for word in words if word.key != "newname"]
 
 
-def rename_user(book: Book, asked: Conditions, word: Word, others: list[Word], context: Context) -> Edit:
+def rename_user(book: Book, selection: Conditions, word: Word, others: list[Word], context: Context) -> Edit:
     """The edit that renames the selected user. `others`: settings in the same command, which are refused.
 
     Raises AlreadyReported after sacctmgr's lines.
     """
-    names = list(dict.fromkeys(asked.names + asked.users))
+    names = list(dict.fromkeys(selection.names + selection.users))
     if len(names) > 1:
         context.error(_ONE_AT_A_TIME)
         context.err(f" Error with request: {_ONE_AT_A_TIME}\n")

@@ -49,17 +49,17 @@ def show_reservations(
 ) -> int:
     """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()
-    asked = read(cluster, words, now, context)
-    columns = columns_of(asked.format or _DEFAULT, RESERVATION_FIELDS, context)
+    question = read(cluster, words, now, context)
+    columns = columns_of(question.format or _DEFAULT, RESERVATION_FIELDS, context)
     book = None
     if any(column.field.header == "Assocs" for column in columns):
         book = get_book(connection)
     with refusal(context, " Problem with query.\n"):
-        report = connection.call(asked.query, ReservationReport, timeout=60.0)
+        report = connection.call(question.query, ReservationReport, timeout=60.0)
     chosen = [
         reservation
         for reservation in report.reservations
-        if not asked.ids or reservation.record.reservation_id in asked.ids
+        if not question.ids or reservation.record.reservation_id in question.ids
     ]
     print_table(columns, rows_of(chosen, book, now), style, context)
     return 0
@@ -67,7 +67,7 @@ def show_reservations(
 
 def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> ReservationQuestion:
     """Parse the conditions; by default from midnight until now. Raises AlreadyReported after a message."""
-    asked = ReservationQuestion(
+    question = ReservationQuestion(
         AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0)
     )
     changes: dict[str, object] = {"ends_at": int(now) + 1}
@@ -77,7 +77,7 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
             context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
             raise AlreadyReported
         if known == "format":
-            asked.format += ("," if asked.format else "") + word.value
+            question.format += ("," if question.format else "") + word.value
         elif known == "clusters":
             changes["clusters"] = tuple(value.lower() for value in word.values)
         elif known == "names":
@@ -86,13 +86,13 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
             if not all(value.isascii() and value.isdigit() for value in word.values):
                 context.error(f"Invalid reservation id: {word.value}")
                 raise AlreadyReported
-            asked.ids |= {int(value) for value in word.values}
+            question.ids |= {int(value) for value in word.values}
         elif known == "nodes":
             changes["nodes"] = _nodes(word.value, context)
         else:
             changes["starts_at" if known == "start" else "ends_at"] = int(time_of(word.value, now, context))
-    asked.query = replace(asked.query, **changes)
-    return asked
+    question.query = replace(question.query, **changes)
+    return question
 
 
 def _nodes(text: str, context: Context) -> tuple[str, ...]:

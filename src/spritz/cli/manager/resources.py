@@ -50,14 +50,14 @@ class ResourceArguments(Struct):
         unknown: str = " Unknown option: {}\n Use keyword 'where' to modify condition\n",
     ) -> ResourceArguments:
         """Parse the words. Raises AlreadyReported after a message: `unknown` for an unknown word."""
-        asked = cls()
+        arguments = cls()
         for word in words:
             known = "names" if word.key in ("", "name") else match(word.key, (*_WORDS, "allowed"), 2)
             if known is None or word.op != "=":
                 context.err(unknown.format(word.text))
                 raise AlreadyReported
-            asked._take(known, word, context)
-        return asked
+            arguments._take(known, word, context)
+        return arguments
 
     def _take(self, known: str, word: Word, context: Context) -> None:
         if known == "names":
@@ -101,13 +101,13 @@ def _number(what: str, text: str, context: Context) -> int | None:
 
 def add(book: Book, words: list[Word], context: Context) -> Edit:
     """`add resource`: a new resource, or clusters' shares of an existing one. Raises AlreadyReported."""
-    asked = ResourceArguments.of(words, context)
-    if not asked.names:
+    arguments = ResourceArguments.of(words, context)
+    if not arguments.names:
         context.err(" Need name of resource to add.\n")
         raise AlreadyReported
-    if asked.clusters:
+    if arguments.clusters:
         try:
-            clusters_of(book, asked.clusters, context)
+            clusters_of(book, arguments.clusters, context)
         except AlreadyReported:
             context.err(" Need a valid cluster name to add a cluster resource.\n")
             raise
@@ -116,79 +116,81 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
     existing = {(share.name, share.server, share.cluster) for share in book.resource_shares}
     puts: list[Record] = []
     lines: list[str] = []
-    for name in dict.fromkeys(asked.names):
-        new = (name, asked.server) not in known
-        if new and not asked.type:
+    for name in dict.fromkeys(arguments.names):
+        new = (name, arguments.server) not in known
+        if new and not arguments.type:
             context.err(f" Need to designate a resource type to initially add '{name}'.\n")
             raise AlreadyReported
-        shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in existing]
-        whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
-        _check_sum(book, name, asked, len(shares), whole, unit, context)
+        shares = [cluster for cluster in arguments.clusters if (name, arguments.server, cluster) not in existing]
+        whole = 100 if unit else known.get((name, arguments.server), arguments.count or 0)
+        _check_sum(book, name, arguments, len(shares), whole, unit, context)
         if not new and not shares:
             continue
-        lines.append(f"  {name}@{asked.server}")
+        lines.append(f"  {name}@{arguments.server}")
         if new:
             puts.append(
                 Resource(
                     name=name,
-                    server=asked.server,
-                    count=asked.count or 0,
-                    description=asked.description or name,
-                    server_type=asked.server_type or "",
+                    server=arguments.server,
+                    count=arguments.count or 0,
+                    description=arguments.description or name,
+                    server_type=arguments.server_type or "",
                 )
             )
         for cluster in shares:
-            percent = asked.percent or 0
+            percent = arguments.percent or 0
             lines.append(f"   Cluster - {cluster}\t{percent}{unit}")
-            puts.append(ResourceShare(name=name, server=asked.server, cluster=cluster, percent=percent))
+            puts.append(ResourceShare(name=name, server=arguments.server, cluster=cluster, percent=percent))
     if not puts:
         return " Nothing new added.\n", [], []
-    settings = _settings(asked, new=any(isinstance(record, Resource) for record in puts))
+    settings = _settings(arguments, new=any(isinstance(record, Resource) for record in puts))
     lines = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
     return "\n".join(lines) + "\n", puts, []
 
 
 def _check_sum(
-    book: Book, name: str, asked: ResourceArguments, clusters: int, whole: int, unit: str, context: Context
+    book: Book, name: str, arguments: ResourceArguments, clusters: int, whole: int, unit: str, context: Context
 ) -> None:
     """Raises AlreadyReported if the new shares of that many clusters exceed what is left of `whole`."""
-    used = sum(share.percent for share in book.resource_shares if (share.name, share.server) == (name, asked.server))
-    if clusters * (asked.percent or 0) > whole - used:
+    used = sum(
+        share.percent for share in book.resource_shares if (share.name, share.server) == (name, arguments.server)
+    )
+    if clusters * (arguments.percent or 0) > whole - used:
         context.err(
-            f" Adding this {clusters} clusters to resource {name}@{asked.server} at {asked.percent}{unit} each "
+            f" Adding this {clusters} clusters to resource {name}@{arguments.server} at {arguments.percent}{unit} each "
             f", with {used}{unit} already used,  would go over {whole}{unit}."
             "  Please redo your math and resubmit.\n"
         )
         raise AlreadyReported
 
 
-def _settings(asked: ResourceArguments, *, new: bool) -> list[tuple[str, str]]:
+def _settings(arguments: ResourceArguments, *, new: bool) -> list[tuple[str, str]]:
     """Title and value of the lines under "Settings"; `new`: a resource is added, and not only shares."""
-    settings = [("Server", asked.server)]
+    settings = [("Server", arguments.server)]
     if new:
-        last = asked.names[-1]
-        settings = [("Name", last), *settings, ("Description", asked.description or last)]
-        settings += [("ServerType", asked.server_type)] if asked.server_type else []
-        settings += [("Count", str(asked.count))] if asked.count is not None else []
+        last = arguments.names[-1]
+        settings = [("Name", last), *settings, ("Description", arguments.description or last)]
+        settings += [("ServerType", arguments.server_type)] if arguments.server_type else []
+        settings += [("Count", str(arguments.count))] if arguments.count is not None else []
     return [*settings, ("Type", "License")]
 
 
 def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:
     """`modify resource where … set …`. Raises AlreadyReported."""
-    asked, changes = ResourceArguments.of(where, context), ResourceArguments.of(setting, context)
-    if changes.percent is not None and not asked.clusters:
+    selection, changes = ResourceArguments.of(where, context), ResourceArguments.of(setting, context)
+    if changes.percent is not None and not selection.clusters:
         context.err('Can\'t change "percentallowed" without specifying a cluster.\n')
         raise AlreadyReported
-    if not (asked.names or asked.servers or asked.clusters):
+    if not (selection.names or selection.servers or selection.clusters):
         return " Nothing modified\n", [], []
     puts: list[Record] = []
     lines: list[str] = []
-    shares = [share for share in book.resource_shares if asked.means(share)]
+    shares = [share for share in book.resource_shares if selection.means(share)]
     for resource in book.resources:
-        if not asked.means(resource):
+        if not selection.means(resource):
             continue
         new = resource
-        if not asked.clusters:
+        if not selection.clusters:
             new = replace(
                 resource,
                 count=resource.count if changes.count is None else changes.count,
@@ -231,13 +233,13 @@ def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
 
 def delete(book: Book, where: list[Word], context: Context) -> Edit:
     """`delete resource`: the shares of the named clusters, or without clusters the resource. Raises AlreadyReported."""
-    asked = ResourceArguments.of(where, context)
-    if not (asked.names or asked.servers or asked.clusters):
+    selection = ResourceArguments.of(where, context)
+    if not (selection.names or selection.servers or selection.clusters):
         context.err(" No conditions given to remove, not executing.\n")
         raise AlreadyReported
-    shares = [share for share in book.resource_shares if asked.means(share)]
-    whole = [] if asked.clusters else [resource for resource in book.resources if asked.means(resource)]
-    if not (shares if asked.clusters else whole):
+    shares = [share for share in book.resource_shares if selection.means(share)]
+    whole = [] if selection.clusters else [resource for resource in book.resources if selection.means(resource)]
+    if not (shares if selection.clusters else whole):
         return " Nothing deleted\n", [], []
     lines = []
     record: Resource | ResourceShare
@@ -256,13 +258,15 @@ def rows(book: Book, where: list[Word], context: Context, *, with_clusters: bool
     """`show resource`: a row for each resource, or with `with_clusters` for each cluster's share. Raises
     AlreadyReported.
     """
-    asked = ResourceArguments.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    selection = ResourceArguments.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     for resource in book.resources:
-        if not asked.means(resource):
+        if not selection.means(resource):
             continue
         shares = [part for part in book.resource_shares if (part.name, part.server) == (resource.name, resource.server)]
         row: Row = {"resource": resource, "allocated": sum(part.percent for part in shares)}
-        if not with_clusters and not asked.clusters:
+        if not with_clusters and not selection.clusters:
             yield row
             continue
-        yield from ({**row, "share": part} for part in shares if not asked.clusters or part.cluster in asked.clusters)
+        yield from (
+            {**row, "share": part} for part in shares if not selection.clusters or part.cluster in selection.clusters
+        )

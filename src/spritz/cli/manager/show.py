@@ -71,7 +71,7 @@ def show(
             rows = rows_of_federations(book, condition_words, context, tree="tree" in flags)
         print_table(columns, list(rows), style, context)
         return 0
-    asked = conditions(condition_words, context, noun="wckey" if entity == "wckey" else None)
+    selection = conditions(condition_words, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")
@@ -81,13 +81,13 @@ def show(
         from spritz.presentation.json.envelope import show as show_json
 
         view = View(book, tres_of(book), full="withassoc" in flags)
-        body = view.body(entity, _rows(entity, book, asked, flags, with_associations=False))
+        body = view.body(entity, _rows(entity, book, selection, flags, with_associations=False))
         show_json(context, as_json, body, OPERATIONS[entity])
         return 0
     columns = _columns(entity, asked_format, flags, context)
     headings = {column.field.header for column in columns}
     needs = headings & _OF_ASSOCIATIONS
-    rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
+    rows = _rows(entity, book, selection, flags, with_associations="withassoc" in flags or bool(needs))
     if entity == "cluster" and headings & {"NodeCount", "Cluster Nodes", "TRES"}:
         held = hold()
         rows = ({**row, **held.get(row["k"].name, {})} for row in rows)
@@ -99,7 +99,7 @@ def _modifiers(words: list[Word]) -> tuple[str, set[str], list[Word]]:
     """(the value of format=, other words that change what is shown, conditions)."""
     asked_format = ""
     flags: set[str] = set()
-    rest = []
+    selection = []
     for word in words:
         known = modifier_of(word)
         if known == "format":
@@ -107,8 +107,8 @@ def _modifiers(words: list[Word]) -> tuple[str, set[str], list[Word]]:
         elif known is not None:
             flags.add(known)
         else:
-            rest.append(word)
-    return asked_format, flags, rest
+            selection.append(word)
+    return asked_format, flags, selection
 
 
 def _columns(entity: str, asked_format: str, flags: set[str], context: Context) -> list[TableColumn]:
@@ -142,18 +142,18 @@ _OF_ASSOCIATIONS = frozenset({"Share", "Cluster", "ParentName", "ParentID", "Par
 _WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "cluster,controlhost,controlport,rpc"}
 
 
-def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> list[TableColumn]:
+def columns_of(format_text: str, fields: dict[str, TableField], context: Context) -> list[TableColumn]:
     """Parse a list of columns such as `account,user%20`. Raises AlreadyReported after a message."""
     try:
-        return parse_columns(asked, fields, least=2)
+        return parse_columns(format_text, fields, least=2)
     except UnknownField as error:
         context.err(f"Unknown field '{error.name}'\n")
         raise AlreadyReported from error
 
 
-def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> str:
+def printed(format_text: str, entity: str, rows: Iterable[Row], context: Context) -> str:
     """A table as text, in columns with a header."""
-    return "".join(table_text(columns_of(asked, DEFAULTS[entity][0], context), rows, Style()))
+    return "".join(table_text(columns_of(format_text, DEFAULTS[entity][0], context), rows, Style()))
 
 
 def print_table(columns: list[TableColumn], rows: Iterable[Row], style: Style, context: Context) -> None:
@@ -171,22 +171,22 @@ def table_text(columns: list[TableColumn], rows: Iterable[Row], style: Style) ->
         yield table.row(row)
 
 
-def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_associations: bool) -> Iterator[Row]:
+def _rows(entity: str, book: Book, selection: Conditions, flags: set[str], *, with_associations: bool) -> Iterator[Row]:
     from spritz.notation.times import format_time
 
     if entity == "association":
         if "withsubaccounts" in flags:
-            asked.accounts = _with_subaccounts(book, asked.accounts)
-        chosen = selected(book, asked, users=None)
+            selection.accounts = _with_subaccounts(book, selection.accounts)
+        chosen = selected(book, selection, users=None)
         if "onlydefaults" in flags:
             chosen = [association for association in chosen if association.is_default]
         yield from _association_rows(book, chosen, flags)
     elif entity == "account":
-        yield from _account_rows(book, asked, with_associations=with_associations)
+        yield from _account_rows(book, selection, with_associations=with_associations)
     elif entity == "user":
-        yield from _user_rows(book, asked, with_associations=with_associations)
+        yield from _user_rows(book, selection, with_associations=with_associations)
     elif entity == "qos":
-        names = {name.lower() for name in asked.names}
+        names = {name.lower() for name in selection.names}
         yield from ({"q": qos_record} for qos_record in book.qos if not names or qos_record.name in names)
     elif entity == "cluster":
         roots = {
@@ -194,10 +194,10 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             for row in _association_rows(book, book.associations)
             if row["a"].account == "root" and not row["a"].user
         }
-        names = {name.lower() for name in asked.names}.union(asked.clusters)
+        names = {name.lower() for name in selection.names}.union(selection.clusters)
         for cluster in book.clusters:
             member = member_of(book, cluster.name)
-            if asked.federations and member.federation not in asked.federations:
+            if selection.federations and member.federation not in selection.federations:
                 continue
             if not names or cluster.name in names:
                 row = roots.get(cluster.name, {})
@@ -207,9 +207,9 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             matches = (
                 not names or name in names
                 for names, name in (
-                    (asked.names, key.name),
-                    (asked.users, key.user),
-                    (asked.clusters, key.cluster),
+                    (selection.names, key.name),
+                    (selection.users, key.user),
+                    (selection.clusters, key.cluster),
                 )
             )
             if all(matches):
@@ -323,13 +323,13 @@ def _association_row(rules: Rules, association: Association, depth: int, *, alon
     return {"a": shown, "b": bounds, "indent": depth if "tree" in flags else 0}
 
 
-def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
-    names = {name.lower() for name in asked.names + asked.accounts}
+def _account_rows(book: Book, selection: Conditions, *, with_associations: bool) -> Iterator[Row]:
+    names = {name.lower() for name in selection.names + selection.accounts}
     above = {association.account: association.parent for association in book.associations if not association.user}
     by_account: dict[str, list[Row]] = {}
     if with_associations:
         for row in _association_rows(book, book.associations):
-            if not asked.clusters or row["a"].cluster in asked.clusters:
+            if not selection.clusters or row["a"].cluster in selection.clusters:
                 by_account.setdefault(row["a"].account, []).append(row)
     for account in book.accounts:
         if names and account.name not in names:
@@ -346,8 +346,8 @@ def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> 
             yield plain
 
 
-def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
-    names = set(asked.names + asked.users)
+def _user_rows(book: Book, selection: Conditions, *, with_associations: bool) -> Iterator[Row]:
+    names = set(selection.names + selection.users)
     defaults = {
         association.user: association.account
         for association in book.associations
@@ -355,13 +355,15 @@ def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Ite
     }
     by_user: dict[str, list[Row]] = {}
     if with_associations:
-        narrowed = Conditions(accounts=asked.accounts, clusters=asked.clusters, partitions=asked.partitions)
+        narrowed = Conditions(accounts=selection.accounts, clusters=selection.clusters, partitions=selection.partitions)
         for row in _association_rows(book, selected(book, narrowed, users=True)):
             by_user.setdefault(row["a"].user, []).append(row)
     for user in book.users:
-        if (names and user.name not in names) or (asked.admins and user.admin.lower() not in _lower(asked.admins)):
+        if (names and user.name not in names) or (
+            selection.admins and user.admin.lower() not in _lower(selection.admins)
+        ):
             continue
-        if asked.defaults and defaults.get(user.name) not in asked.defaults:
+        if selection.defaults and defaults.get(user.name) not in selection.defaults:
             continue
         accounts = _coordinated(book, user.name)
         plain: Row = {"u": user, "default_account": defaults.get(user.name, ""), "coordinators": ",".join(accounts)}

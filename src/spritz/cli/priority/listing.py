@@ -38,7 +38,7 @@ _PARTS = (
 
 
 def default_format(options: Mapping[str, str], weights: PriorityWeights) -> str:
-    """As sprio has it: a column for each factor that weighs anything, with --long for every one."""
+    """sprio's default: a column for each factor with a weight, with --long a column for every factor."""
     every, norm = "long" in options, "norm" in options
     text = "%.15i %9r"
     if "sibling" in options:
@@ -57,7 +57,7 @@ def default_format(options: Mapping[str, str], weights: PriorityWeights) -> str:
 
 
 class PriorityListing:
-    """What was asked for, and its printing. Raises SpritzError for a list of jobs that is none."""
+    """The listing that the options describe, and its printing. Raises SpritzError for a wrong list of jobs."""
 
     def __init__(self, options: Mapping[str, str], context: Context) -> None:
         self._given = options

@@ -228,15 +228,15 @@ class JobListing:
     def _partition_parts(self, rows: Sequence[Row]) -> list[Row]:
         """--priority: the rows, with a row for each requested partition of a pending job."""
         index = self._lines.index
-        state, chosen, asked = (index[path] for path in ("state", "partition", "spec.partitions"))
+        state, chosen, requested = (index[path] for path in ("state", "partition", "spec.partitions"))
         parts: list[Row] = []
         for row in rows:
-            names = row[asked]
+            names = row[requested]
             if row[state] != "PENDING" or not isinstance(names, list) or len(names) < 2:
                 parts.append(row)
                 continue
             for name in names:
                 single = list(row)
-                single[chosen], single[asked] = name, [name]
+                single[chosen], single[requested] = name, [name]
                 parts.append(single)
         return parts

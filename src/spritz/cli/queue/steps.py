@@ -63,7 +63,7 @@ class StepListing:
     def _fetch(self, controller: Connection) -> tuple[float, list[StepView]]:
         """(time of the answer, matching steps). An unknown job has no steps; as in squeue this is not an error."""
         job_filter = self._wanted
-        asked = JobFilter(
+        chosen_jobs = JobFilter(
             targets=self._targets,
             users=job_filter.users,
             partitions=job_filter.partitions,
@@ -72,7 +72,7 @@ class StepListing:
             nodes=job_filter.nodes,
         )
         try:
-            answer = controller.joined(ListSteps(filter=asked, pieces=True), Steps, "steps")
+            answer = controller.joined(ListSteps(filter=chosen_jobs, pieces=True), Steps, "steps")
         except RemoteError as error:
             if error.code != "ESLURM_INVALID_JOB_ID":
                 raise

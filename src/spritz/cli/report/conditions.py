@@ -83,7 +83,7 @@ class Conditions(Struct, kw_only=True):
 def read(words: Sequence[str], table: str, context: Context) -> Conditions:
     """Parse the words. Raises AlreadyReported after Slurm's lines for an unknown condition."""
     known = CONDITIONS[table]
-    asked = Conditions()
+    read_conditions = Conditions()
     for word in words:
         key, equals, value = word.partition("=")
         key = key.strip().lower()
@@ -95,18 +95,18 @@ def read(words: Sequence[str], table: str, context: Context) -> Conditions:
             raise AlreadyReported
         if not equals:
             if target in _FLAGS:
-                setattr(asked, target, True)
+                setattr(read_conditions, target, True)
             elif key not in ("where", "set"):
                 # A bare word is a name: of a cluster, or of a reservation.
-                (asked.names if table == "Reservation" else asked.clusters).extend(_list(word))
+                (read_conditions.names if table == "Reservation" else read_conditions.clusters).extend(_list(word))
         elif target is None or target in _FLAGS:
             context.err(f" Unknown condition: {word}\nUse keyword set to modify value\n")
             raise AlreadyReported
         elif target in _LISTS:
-            getattr(asked, target).extend(_list(value))
+            getattr(read_conditions, target).extend(_list(value))
         else:
-            setattr(asked, target, value)
-    return asked
+            setattr(read_conditions, target, value)
+    return read_conditions
 
 
 def _named(key: str, known: dict[str, str]) -> str | None:

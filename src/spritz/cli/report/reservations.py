@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     Row = dict[str, object]
 
 
-def rows_of(report: ReservationReport, asked: str | None) -> list[Row]:
-    """A row for each TRES of each reservation. `asked`: the list of -T. Raises Fatal if it names no known TRES."""
-    names = None if asked is None else {word.strip().lower() for word in asked.split(",")}
+def rows_of(report: ReservationReport, names_text: str | None) -> list[Row]:
+    """A row for each TRES of each reservation. `names_text`: the list of -T. Raises Fatal if it names no known TRES."""
+    names = None if names_text is None else {word.strip().lower() for word in names_text.split(",")}
     rows: list[Row] = []
     known = set[str]()
     for reservation in report.reservations:

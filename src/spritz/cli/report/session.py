@@ -144,21 +144,21 @@ class Session:
             self.context.err(f"Not valid report {arguments[0]}\n{message}\n")
             raise AlreadyReported
         table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
-        asked = conditions.read(arguments[1:], table, self.context)
+        selection = conditions.read(arguments[1:], table, self.context)
 
         now = SystemClock().now()
-        span = span_of(asked.start, asked.end, now, self.context)
+        span = span_of(selection.start, selection.end, now, self.context)
         if kind == "job":
-            self._sizes(report, asked, span)
+            self._sizes(report, selection, span)
         elif kind == "reservation":
-            self._reservations(asked, span)
+            self._reservations(selection, span)
         else:
-            self._usage(report, asked, span)
+            self._usage(report, selection, span)
 
-    def _connected(self, asked: Conditions, span: Span) -> tuple[DatabaseConnection, tuple[str, ...]]:
+    def _connected(self, selection: Conditions, span: Span) -> tuple[DatabaseConnection, tuple[str, ...]]:
         connection, ours = connected(self.context)
-        clusters = tuple(name.lower() for name in asked.clusters) or self.clusters or (ours,)
-        if self.all_clusters or asked.all:
+        clusters = tuple(name.lower() for name in selection.clusters) or self.clusters or (ours,)
+        if self.all_clusters or selection.all:
             clusters = ()
         if self.verbose:
             self.context.info(f"{span.text}, clusters: {','.join(clusters) or 'all'}")
@@ -176,25 +176,25 @@ class Session:
             self.context.out(f"{_RULE}{title}\n{about}\n{_RULE}")
         self.context.out(report_fields.table_text(columns, rows, self.unit, header=self.header, parsable=self.parsable))
 
-    def _usage(self, report: str, asked: Conditions, span: Span) -> None:
+    def _usage(self, report: str, selection: Conditions, span: Span) -> None:
         title, plain, with_tres = report_fields.USAGE_REPORTS[report]
         known = report_fields.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else report_fields.ACCOUNT_FIELDS
         if report == "Utilization":
             known = report_fields.UTILIZATION_FIELDS
         elif report == "AccountUtilizationByQOS":
             known = report_fields.QOS_FIELDS | (
-                {"accounts": report_fields.TREE_FIELDS["accounts"]} if asked.tree else {}
+                {"accounts": report_fields.TREE_FIELDS["accounts"]} if selection.tree else {}
             )
-        elif asked.tree and report == "AccountUtilizationByUser":
+        elif selection.tree and report == "AccountUtilizationByUser":
             known = report_fields.TREE_FIELDS
         default = plain if self.tres is None else with_tres
-        columns = self._columns(asked.format or default, known)
-        top = self._top(asked.top)
+        columns = self._columns(selection.format or default, known)
+        top = self._top(selection.top)
         if report != "Utilization" and self.unit.percent and "node" in (self.tres or "").lower().split(","):
             raise Fatal(
                 "TRES node usage is no longer reported in percent format reports.  Please use TRES CPU instead."
             )
-        connection, clusters = self._connected(asked, span)
+        connection, clusters = self._connected(selection, span)
         with connection:
             answer = usage.Answer(connection, clusters, span, holders=report != "Utilization")
             names = answer.tres(self.tres)
@@ -203,7 +203,7 @@ class Session:
                 rows = usage.utilization(answer, names, all_tres=everything)
             else:
                 book = get_book(connection)
-                rows = usage.Reporter(answer, book, names, asked, proper_name).rows(report, top)
+                rows = usage.Reporter(answer, book, names, selection, proper_name).rows(report, top)
         about = f"Usage reported in {self.unit.usage('CPU' if self.tres is None else 'TRES')}"
         seconds = "" if report == "Utilization" else f" ({span.seconds} secs)"
         self._print(f"{title.format(top=top)} {span.text}{seconds}", about, columns, rows)
@@ -216,35 +216,35 @@ class Session:
             raise AlreadyReported
         return int(text)
 
-    def _sizes(self, report: str, asked: Conditions, span: Span) -> None:
+    def _sizes(self, report: str, selection: Conditions, span: Span) -> None:
         from spritz.cli.report import sizes
 
         fields = report_fields.SIZE_FIELDS[report]
-        columns = self._columns(asked.format or report_fields.SIZE_DEFAULTS[report], fields)
-        bounds = sizes.bounds_of(asked.grouping, self.context)
+        columns = self._columns(selection.format or report_fields.SIZE_DEFAULTS[report], fields)
+        bounds = sizes.bounds_of(selection.grouping, self.context)
         tres = sizes.tres_of(self.tres, self.context)
-        connection, clusters = self._connected(asked, span)
+        connection, clusters = self._connected(selection, span)
         with connection:
-            query = sizes.question(asked, clusters, span, self.context)
+            query = sizes.question(selection, clusters, span, self.context)
             answer, book = sizes.ask(connection, query), get_book(connection)
-        table = sizes.Sizes(answer, book, report, asked, tres)
+        table = sizes.Sizes(answer, book, report, selection, tres)
         more, rows = table.table(bounds, labelled="CPUs" if self.tres is None else "TRES")
-        about = "Units are in number of jobs ran" if asked.count else f"Time reported in {self.unit.title}"
+        about = "Units are in number of jobs ran" if selection.count else f"Time reported in {self.unit.title}"
         if self.tres is not None:
             about = f"TRES type is {tres}\n{about}"
         self._print(
             f"{report_fields.SIZE_TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows
         )
 
-    def _reservations(self, asked: Conditions, span: Span) -> None:
+    def _reservations(self, selection: Conditions, span: Span) -> None:
         from spritz.cli.report import reservations
 
-        columns = self._columns(asked.format or report_fields.RESERVATION_DEFAULT, report_fields.RESERVATION_FIELDS)
-        nodes = tuple(expand(",".join(asked.nodes))) if asked.nodes else ()
-        connection, clusters = self._connected(asked, span)
+        columns = self._columns(selection.format or report_fields.RESERVATION_DEFAULT, report_fields.RESERVATION_FIELDS)
+        nodes = tuple(expand(",".join(selection.nodes))) if selection.nodes else ()
+        connection, clusters = self._connected(selection, span)
         with connection, refusal(self.context, " Problem with reservation query.\n"):
             query = AskReservations(
-                clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(asked.names), nodes=nodes
+                clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(selection.names), nodes=nodes
             )
             answer = connection.call(query, ReservationReport, timeout=600.0)
         rows = reservations.rows_of(answer, self.tres)

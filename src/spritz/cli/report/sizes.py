@@ -65,18 +65,18 @@ def tres_of(text: str | None, context: Context) -> str:
     return word
 
 
-def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
+def question(selection: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
     """The query. Raises SpritzError or AlreadyReported for unknown users, groups and jobs."""
     return AskJobSizes(
         clusters=clusters,
         starts_at=span.start,
         ends_at=span.end,
-        picks=picks_of(",".join(asked.jobs)),
-        users=users_named(asked.users, context),
-        groups=groups_named(asked.groups, context),
-        partitions=tuple(asked.partitions),
-        wckeys=tuple(asked.wckeys),
-        nodes=_nodes(asked.nodes),
+        picks=picks_of(",".join(selection.jobs)),
+        users=users_named(selection.users, context),
+        groups=groups_named(selection.groups, context),
+        partitions=tuple(selection.partitions),
+        wckeys=tuple(selection.wckeys),
+        nodes=_nodes(selection.nodes),
     )
 
 

@@ -40,15 +40,15 @@ class Answer:
                 self.clusters.setdefault(cluster.cluster, {})[cluster.tres] = cluster
             self.holders += piece.holders
 
-    def tres(self, asked: str | None) -> list[str]:
+    def tres(self, words: str | None) -> list[str]:
         """The TRES to report. Raises Fatal if none of the requested TRES is known."""
-        if asked is None:
+        if words is None:
             return ["cpu"]
         known = dict.fromkeys(TRES) | {name: None for cluster in self.clusters.values() for name in cluster}
         known |= {holder.tres: None for holder in self.holders}
-        if asked.strip().lower() == "all":
+        if words.strip().lower() == "all":
             return list(known)
-        wanted = [word.strip().lower() for word in asked.split(",")]
+        wanted = [word.strip().lower() for word in words.split(",")]
         names = [name for word in dict.fromkeys(wanted) for name in known if name.lower() == word]
         # Slurm knows the TRES of AccountingStorageTRES from the start; Spritz knows a GRES once a job has used it.
         names = names or [word for word in wanted if word.startswith("gres/")]

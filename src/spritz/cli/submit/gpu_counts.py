@@ -14,14 +14,14 @@ _NODE = "--gres=gpu/--gpus-per-node"
 
 def contradiction(fields: Mapping[str, object]) -> str:
     """A message about the first type of GPU whose counts contradict each other; "" if none do."""
-    asked = [
+    requests = [
         _counts(fields, "gpus"),
         _counts(fields, "gpus_per_node", "gres_per_node"),
         _counts(fields, "gpus_per_socket"),
         _counts(fields, "gpus_per_task", "gres_per_task"),
     ]
-    kinds = sorted({kind for counts in asked for kind in counts})
-    messages = (_of_type(fields, *(counts.get(kind, 0) for counts in asked)) for kind in kinds)
+    kinds = sorted({kind for counts in requests for kind in counts})
+    messages = (_of_type(fields, *(counts.get(kind, 0) for counts in requests)) for kind in kinds)
     return next((message for message in messages if message), "")
 
 

@@ -172,9 +172,9 @@ def _check_memory_of_gpus(fields: Fields) -> None:
     size = fields.get("memory_mib_per_gpu")
     if not size:
         return
-    asked = [fields.get(name) for name in ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")]
+    gpu_fields = [fields.get(name) for name in ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")]
     generic = fields.get("gres_per_node")
-    if not any(asked) and not (
+    if not any(gpu_fields) and not (
         isinstance(generic, tuple) and any(request.name in ("gpu", "shard") for request in generic)
     ):
         why = f"Requested mem_per_tres=gres:gpu:{size} but did not request any GPU."

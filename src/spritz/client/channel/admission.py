@@ -89,8 +89,8 @@ class Pool:
 
     def fits(self, peer: Peer, rank: Rank, amount: int) -> bool:
         """Whether the peer may take `amount` more. A user may hold no more than remains free then."""
-        left = self.free(rank) - amount
-        return left >= 0 and (rank >= Rank.TRUSTED or self.held(peer) + amount <= left)
+        remaining = self.free(rank) - amount
+        return remaining >= 0 and (rank >= Rank.TRUSTED or self.held(peer) + amount <= remaining)
 
     def take(self, peer: Peer, amount: int) -> None:
         """Add to the peer's amount; a negative amount is given back."""

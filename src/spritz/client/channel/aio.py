@@ -86,7 +86,7 @@ async def open_address(
     timeout: float = 10.0,
     secure: Secure | None = None,
 ) -> Pipe:
-    """As `connect`, for callers with a protocol of their own."""
+    """Connect as `connect` does, for callers with their own protocol."""
     trusted = frozenset((0, os.geteuid())) if owners is None else owners
     problems: list[str] = []
     for address in addresses:
@@ -119,8 +119,8 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
         machine = pipe.machine
         if machine is None or machine.role != secure.role or secure.cluster not in ("", machine.cluster):
             pipe.abort()
-            said = "nothing" if machine is None else f"{machine.role} of cluster {machine.cluster}"
-            raise PermissionError(1, f"its certificate says {said}, not {secure.role} of cluster {secure.cluster}")
+            identity = "nothing" if machine is None else f"{machine.role} of cluster {machine.cluster}"
+            raise PermissionError(1, f"its certificate says {identity}, not {secure.role} of cluster {secure.cluster}")
         return pipe
     try:
         if not pipe.is_same_machine:

@@ -74,7 +74,7 @@ DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd", "sackd"})
 
 
 class _Items(Generic[T]):
-    """What a stream's caller has not taken yet: items, then an error or None for the end.
+    """The items of a stream that its caller has not taken yet, then an error, or None for the end.
 
     `is_full` is compared with the queue after each change, never counted by its steps: ends and errors are queued too.
     """
@@ -348,7 +348,7 @@ class Channel:
 
     @property
     def account(self) -> Peer:
-        """Whose share of the daemon this connection uses: a user, or an address."""
+        """The user or address whose share of the daemon this connection uses."""
         return peer_of(self.pipe) if self._quota is None else self._quota.peer
 
     @property

@@ -177,7 +177,7 @@ class Quota:
         self._quotas.count_unread(self, unread)
 
     def must_wait_for_readers(self) -> bool:
-        """Whether its user has too much unread for more requests. If so, `resume` is called later."""
+        """Whether the user has too many unread answers for more requests. If so, `resume` is called later."""
         if self.rank is Rank.DAEMON:
             return False
         pool = self._quotas.unread
@@ -242,7 +242,7 @@ class Quota:
 
 
 def _remove(queues: dict[Peer, dict[Quota, _T]], quota: Quota) -> bool:
-    """Whether it was there."""
+    """Remove the quota from its peer's queue. Returns whether it was there."""
     queue = queues.get(quota.peer)
     if queue is None or quota not in queue:
         return False
@@ -253,8 +253,8 @@ def _remove(queues: dict[Peer, dict[Quota, _T]], quota: Quota) -> bool:
 
 
 def _nothing() -> None:
-    """Nothing waits."""
+    """Used while no work waits for memory."""
 
 
 def _ignored(reason: str) -> None:
-    """It has ended."""
+    """Used after the connection has ended."""

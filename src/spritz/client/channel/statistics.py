@@ -24,7 +24,7 @@ class CallStatistics:
         self.users: dict[int, list[float]] = {}
         #: faults and limits of connections, by the event's name in the log
         self.complaints: dict[str, int] = {}
-        #: what connections hold now; set by the server
+        #: the present use of connections; set by the server
         self.held: Callable[[], dict[str, int]] = dict
         #: receives each request, if set
         self.heard: Callable[[str, int, float], None] | None = None

@@ -35,9 +35,9 @@ def ask_again(request: SubmitJob | SubmitHetJob, lost: ClientError) -> JobSubmit
     deadline = monotonic() + (
         max(TAKE_OVER_SECONDS, config.message_timeout_seconds) if config.has_standby else config.message_timeout_seconds
     )
-    while (left := deadline - monotonic()) > 0:
+    while (remaining := deadline - monotonic()) > 0:
         try:
-            with connect_controller(config, timeout=left, wait_seconds=left) as again:
+            with connect_controller(config, timeout=remaining, wait_seconds=remaining) as again:
                 return again.call(request, JobSubmitted)
         except RemoteError:
             raise

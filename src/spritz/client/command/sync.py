@@ -104,7 +104,7 @@ class Connection:
     ) -> None:
         self.timeout_seconds = timeout_seconds
         self.address = address
-        #: what errors call the daemon
+        #: the name of the daemon in errors
         self.daemon = "slurm controller"
         self._unanswered = 0
         #: The daemon's Hello, once its first answer has come.
@@ -139,7 +139,7 @@ class Connection:
             self._socket.close()
 
     def is_fresh(self) -> bool:
-        """Whether it was used recently enough that the daemon will not close it for idleness now."""
+        """Whether the connection was used so recently that the daemon will not close it for idleness now."""
         return monotonic() - self._used_at < _STALE_SECONDS
 
     def is_quiet(self) -> bool:
@@ -336,7 +336,7 @@ class ConnectionCache:
         self._kept: Connection | None = None
 
     def keep(self, connection: Connection) -> bool:
-        """Whether it was stored; else the caller closes it."""
+        """Store the connection. Returns whether it was stored; else the caller closes it."""
         if self._kept is None:
             self._kept = connection
         return self._kept is connection
@@ -364,9 +364,9 @@ def _is_readable(connection: _socket.socket) -> bool:
     """Whether bytes, or the end of the stream, have arrived."""
     from select import POLLIN, poll
 
-    asked = poll()
-    asked.register(connection, POLLIN)
-    return bool(asked.poll(0))
+    readable = poll()
+    readable.register(connection, POLLIN)
+    return bool(readable.poll(0))
 
 
 def submit_key() -> str:
@@ -375,7 +375,7 @@ def submit_key() -> str:
 
 
 class _Search:
-    """What was found in one search for the controller that leads."""
+    """The results of one search for the controller that leads."""
 
     def __init__(self) -> None:
         #: why each place is not the one
@@ -613,7 +613,9 @@ def _check_owner(connection: _socket.socket, owners: frozenset[int]) -> None:
 
 
 def _check_tcp_owner(connection: _socket.socket, owners: frozenset[int], deadline: float) -> None:
-    """The same for a TCP port. Raises ClientError for a peer on another machine, which the kernel cannot identify."""
+    """Check the owner of a TCP port likewise. Raises ClientError for a peer on another machine, which the kernel cannot
+    identify.
+    """
     from socket import socket
 
     from spritz.runtime.credentials import is_same_machine, tcp_peer_owner

@@ -66,7 +66,7 @@ class Member:
         #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
         self.cluster = cluster
-        #: of this daemon's port, where it has one
+        #: the certificate of this daemon's port, if it has one
         self.port: tls.PortCertificate | None = None
         #: set where AuthType=auth/munge
         self.munge: Munged | None = None
@@ -135,8 +135,8 @@ class Member:
         return False
 
     async def _addresses_of_controllers(self) -> list[str]:
-        """As numbers, so that looking needs no name service."""
-        found: list[str] = []
+        """The controllers' addresses as numbers, so that later look-ups need no name service."""
+        addresses: list[str] = []
         for address in self.addresses:
             if isinstance(address, str):
                 continue
@@ -146,8 +146,8 @@ class Member:
                 )
             except (OSError, UnicodeError):
                 continue
-            found += [str(place[0]) for _, _, _, _, place in resolved]
-        return found
+            addresses += [str(place[0]) for _, _, _, _, place in resolved]
+        return addresses
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
         """Relay users of this machine to slurmdbd: by its socket's name if it runs elsewhere, by a name apart if one of
@@ -234,7 +234,9 @@ class Member:
 def member_of(
     membership: Membership | None, cluster: str, role: str, controllers: tuple[str, ...], port: int, clock: Clock
 ) -> Member | None:
-    """None if all controllers are on this machine. Raises ClientError without keys for another machine's."""
+    """The membership to keep up to date; None if all controllers are on this machine. Raises ClientError if another
+    machine has a controller and there are no keys for it.
+    """
     here = [is_here((host,)) for host in controllers]
     if all(here):
         return None

@@ -157,7 +157,7 @@ class Mux:
 
 
 class MuxStream(asyncio.Transport):
-    """One stream. Its protocol may be set once it has been decided who takes it."""
+    """One stream. Its protocol may be set later, once its receiver has been chosen."""
 
     def __init__(self, mux: Mux, number: int) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class MuxStream(asyncio.Transport):
             protocol.connection_made(self)
             if self._received or self._ended:
                 self._loop.call_soon(self._deliver)
-        elif self._over:  # it ended before this protocol took it over: the end was told to the one before
+        elif self._over:  # it ended before this protocol took it over: the protocol before it was informed of the end
             self._loop.call_soon(protocol.connection_lost, self._error)
 
     def get_protocol(self) -> asyncio.BaseProtocol:

@@ -99,7 +99,7 @@ class Peers:
             link.set_exception(ClientError(str(error)))
             link.exception()  # the caller may have gone
             return
-        except BaseException as error:  # whoever waits must not wait for ever
+        except BaseException as error:  # callers that wait must not wait for ever
             link.set_exception(ClientError(f"{where[0]}: {error!r}"))
             link.exception()
             raise

@@ -266,7 +266,7 @@ class Relay:
         return seal(self._credential(uid, gid), self._membership.user_key)
 
     async def sealed_by(self, sealing: Sealing | None, uid: int, gid: int) -> bytes:
-        """The same, sealed in the configured way. Logs and raises SpritzError."""
+        """The credential, sealed in the configured way. Logs and raises SpritzError."""
         if sealing is None:
             return self.sealed(uid, gid)
         try:
@@ -643,11 +643,11 @@ class _LocalSupervisor(_Supervisor):
         self._hub.lead(self, self._uid, self._gid, request)
 
     def refuse(self, reason: str) -> None:
-        """There is no other end."""
+        """Close the connection; the supervisor learns first if its client is absent."""
         if reason.startswith(ABSENT_CLIENT):
             self._transport.write(ABSENT)
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """To the supervisor."""
+        """Send the data to the supervisor."""
         self._transport.write(data)

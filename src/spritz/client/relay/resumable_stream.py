@@ -198,7 +198,7 @@ class ResumableStream(asyncio.Protocol):
         return True
 
     def _finish(self) -> None:
-        """One end has ended and both know it: queued bytes are still sent."""
+        """End the stream, since one end has closed and both know it: queued bytes are still sent."""
         self.over = True
         far, self._far = self._far, None
         if far is not None:
@@ -245,7 +245,7 @@ class _Far(asyncio.Protocol):
         """Nothing to do: the buffer has a bound of its own."""
 
     def resume_writing(self) -> None:
-        """Likewise."""
+        """Nothing to do, as for `pause_writing`."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end.far_lost(self)

@@ -1,4 +1,4 @@
-"""Who a peer is.
+"""The identity of a peer.
 
 `membership`      the keys of a cluster that spans machines
 `munged`, `tokens`   who a caller is: auth/munge, auth/jwt (`channel.token_requests` answers requests with tokens)

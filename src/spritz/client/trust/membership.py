@@ -64,7 +64,7 @@ class Joined(Struct, frozen=True, kw_only=True):
 
 
 class _Key(Struct, frozen=True):
-    """One of `slurm.jwks`."""
+    """One key of `slurm.jwks`."""
 
     k: str
     kid: str = ""
@@ -123,7 +123,7 @@ class SiteCertificates:
         return keys
 
     def path(self, key: str) -> str:
-        """Of the file that an option names."""
+        """The path of the file that an option names."""
         name = self._given.get(key) or f"{key.removesuffix('_file')}.pem"
         paths = [os.path.join(directory, name) for directory in self._directories]
         return next(filter(os.path.exists, paths), paths[-1])
@@ -264,10 +264,10 @@ def find_membership(slurm_conf: str) -> Membership | None:
 
 
 def _site_certificates(path: str, key_path: str) -> SiteCertificates | None:
-    """Those of slurm.conf or slurmdbd.conf; None if the cluster issues its own.
+    """The certificates that slurm.conf or slurmdbd.conf names; None if the cluster issues its own.
 
-    Where the controller sends slurm.conf, the file is not there yet, or may be older than its TLSType: whether the
-    authority's certificate is here decides.
+    If the controller sends slurm.conf, the file is not here yet, or may be older than its TLSType: then the presence of
+    the authority's certificate decides.
     """
     directories = tuple(dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.path.dirname(key_path))))
     values = read_keys(frozenset(("tlstype", "tlsparameters")), path) if os.path.exists(path) else {}

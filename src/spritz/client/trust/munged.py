@@ -32,7 +32,7 @@ class Munged:
         return await self._worker.run(self._munge.encode, content, seconds=_SECONDS)
 
     async def unseal(self, credential: bytes) -> bytes:
-        """Its content. Raises SpritzError: forged, expired, replayed, or not made by a daemon."""
+        """The content of the credential. Raises SpritzError: forged, expired, replayed, or not made by a daemon."""
         if not credential.startswith(PREFIX):
             raise BadCredential("downgraded", "it is not of munge, as AuthType=auth/munge has it")
         if len(credential) > BYTES_MAX or b"\0" in credential:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    #: What `connect` takes: host and port, and for IPv6 flow and scope.
+    #: The address for `connect`: host and port, and for IPv6 flow and scope.
     SocketAddress = tuple[Any, ...]
 
 
@@ -50,11 +50,11 @@ def own_addresses(
     Raises RemoteHost if none is.
     """
     resolved_addresses = [(family, address) for family, _, _, _, address in resolved]
-    own = [(family, address) for family, address in resolved_addresses if is_own_address(family, address)]
-    if not own:
+    local_addresses = [(family, address) for family, address in resolved_addresses if is_own_address(family, address)]
+    if not local_addresses:
         addresses = sorted({address[0] for _, address in resolved_addresses} - {host})
         raise RemoteHost.of_host(f"{host} ({', '.join(addresses)})" if addresses else host)
-    return own
+    return local_addresses
 
 
 def is_here(hosts: Iterable[str]) -> bool:

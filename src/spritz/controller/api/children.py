@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.runtime.log import Logger
 
-#: Children of one kind in progress at once; further callers are told to try again.
+#: Children of one kind in progress at once; further callers must try again.
 CHILDREN_MAX = 4
 
 #: Seconds for one of them.

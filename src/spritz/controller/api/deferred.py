@@ -543,11 +543,11 @@ class _Holder:
         return self._channel.is_open
 
     def is_there(self) -> bool:
-        """Whether it is connected, or its process lives and has merely closed the connection."""
+        """Whether the client is connected, or its process lives and has merely closed the connection."""
         return self.is_connected or (self._began != "" and _process_began(self._pid) == self._began)
 
     def is_dead(self) -> bool:
-        """Whether its process is known to have ended; always False for a process on another machine."""
+        """Whether the client's process is known to have ended; always False for a process on another machine."""
         return self._began != "" and not self.is_there()
 
 

@@ -148,8 +148,8 @@ def _running(state: State, now: float) -> dict[int, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
-        left = seconds_ahead(job, now) * charge.factor
-        _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
+        remaining = seconds_ahead(job, now) * charge.factor
+        _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, remaining)
     parents = state.rules.parents() if own_seconds else {}
     factors: dict[int, dict[str, float]] = {}
     for number, sums in own_seconds.items():

@@ -82,16 +82,16 @@ class JobQueries:
         caller = context.identity.caller(call)
         # Fields are checked before anything is sent, so that a bad one fails the request.
         row = row_of(Job, request.fields) if request.fields else None
-        asked = FIELDS if row is None else FIELDS.intersection(request.fields)
+        scheduling_fields = FIELDS if row is None else FIELDS.intersection(request.fields)
         state = context.machine.state
-        if asked & EXPECTED:
+        if scheduling_fields & EXPECTED:
             waiting = matching_jobs(state, request.filter)
             if not isinstance(waiting, Rejection):
                 await call.channel.turn()  # each of these steps looks at all jobs
                 await self._estimates.prepare(waiting)
                 await call.channel.turn()  # all that waited for the estimates would go on in one turn
         now, version = context.clock.now(), state.version << VERSION_BITS
-        if asked:
+        if scheduling_fields:
             # Expected starts change without an event.
             version |= context.forecasts.version % (1 << VERSION_BITS)
         if request.unless_version == version and version:
@@ -108,10 +108,12 @@ class JobQueries:
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         # Rows with expected starts change with every pass; few jobs are not worth caching.
         kept = None
-        if len(jobs) >= _MANY_JOBS and row is not None and not asked & EXPECTED:
+        if len(jobs) >= _MANY_JOBS and row is not None and not scheduling_fields & EXPECTED:
             kept = self._kept.of(request.fields)
         price = (
-            (lambda job: context.forecasts.priority_of(job, now)) if asked and context.forecasts.multifactor else None
+            (lambda job: context.forecasts.priority_of(job, now))
+            if scheduling_fields and context.forecasts.multifactor
+            else None
         )
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
@@ -119,7 +121,7 @@ class JobQueries:
                 rows: Any = kept.encoded(piece, price)
                 yield JobRows(now=now, version=version, rows=rows)
             else:
-                if asked:
+                if scheduling_fields:
                     piece = [context.forecasts.of(job, now) for job in piece]
                 if row is not None:
                     yield JobRows(now=now, version=version, rows=[row(job) for job in piece])

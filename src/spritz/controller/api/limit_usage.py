@@ -114,11 +114,11 @@ def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:
             continue
-        left = seconds_ahead(job, now) * charge.factor
+        remaining = seconds_ahead(job, now) * charge.factor
         for key in charge.keys:
             sums = usage.setdefault(key, {})
             for name, count in charge.tres:
-                sums[name] = sums.get(name, 0.0) + count * left
+                sums[name] = sums.get(name, 0.0) + count * remaining
     return usage
 
 

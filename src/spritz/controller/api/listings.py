@@ -1,4 +1,4 @@
-"""What listings have in common: each user may have some in progress.
+"""The common rules of listings: each user may have some in progress.
 
 A listing holds the records that it is going to send, so those in progress bound the memory that a user can take by
 asking for listings and not reading them.

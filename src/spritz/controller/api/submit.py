@@ -92,7 +92,7 @@ class Submissions:
         return self._admit((command,), caller, call.reply)
 
     def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
-        """The same for all components of a heterogeneous job together."""
+        """Submit all components of a heterogeneous job together, in the same way."""
         context = self._context
         caller = context.identity.caller(call)
         if command.components and known_submission(context.machine.state, command.components[0], caller):

@@ -195,7 +195,7 @@ def _commands(context: Answering, cluster: ClusterQueries, waiting: DeferredRequ
 
 
 def _queries(context: Answering, cluster: ClusterQueries, waiting: DeferredRequests) -> _Table:
-    """Queries."""
+    """The handlers of queries."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
     steps.follow()

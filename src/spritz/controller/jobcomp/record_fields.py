@@ -21,11 +21,11 @@ def minutes_of(job: Job) -> int | None:
 
 def partitions_of(ended: EndedJob) -> str:
     """All requested partitions; the one in which it ran comes first, as in Slurm."""
-    asked = ended.job.spec.partitions or (ended.job.partition,)
+    requested = ended.job.spec.partitions or (ended.job.partition,)
     if ended.allocation is None:
-        return ",".join(asked)
+        return ",".join(requested)
     ran = ended.allocation.partition
-    return ",".join([ran, *(name for name in asked if name != ran)])
+    return ",".join([ran, *(name for name in requested if name != ran)])
 
 
 def reservation_of(ended: EndedJob) -> str:

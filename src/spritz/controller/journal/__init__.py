@@ -1,4 +1,4 @@
-"""What is durable: the journal of events, scripts and environments by content, images of the whole state.
+"""The durable data: the journal of events, scripts and environments by content, images of the whole state.
 
 `contract`    what every store of the journal does, and its errors
 `sqlite`      the store of one controller; `log`, `mark`: whether its end is missing

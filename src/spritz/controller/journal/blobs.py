@@ -279,7 +279,7 @@ class BlobCollector:
             await self.collect()
 
     def hurry(self) -> None:
-        """Collect soon."""
+        """Schedule a collection soon."""
         self._wanted.set()
 
     async def collect(self) -> None:

@@ -74,7 +74,7 @@ def _head(log: Path) -> tuple[int, bytes] | None:
 
 
 def _checksum(content: bytes, magic: int) -> bytes:
-    """Of the log's head. The last bit of `magic` says in which order the bytes of a word count."""
+    """The checksum of the log's head. The last bit of `magic` is the byte order of its words."""
     words = struct.unpack(">6I" if magic & 1 else "<6I", content[:24])
     first = second = 0
     for even, odd in zip(words[::2], words[1::2], strict=True):

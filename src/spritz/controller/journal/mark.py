@@ -1,4 +1,4 @@
-"""How far the SQLite journal had come, in a file next to it: shows that its end is missing.
+"""The last acknowledged event of the SQLite journal, in a file next to it: it shows if the journal's end is missing.
 
 SQLite reads its write-ahead log up to the first frame that is not valid, and takes the rest for an unfinished
 transaction. A flipped bit, a truncated or a missing log would therefore drop acknowledged events without a word. So
@@ -30,7 +30,7 @@ _SLOT_BYTES = 2048
 
 
 class Mark(Struct, frozen=True, kw_only=True, gc=False):
-    """Of the journal with this `identity`: the last acknowledged event, and a number above all job ids given."""
+    """The last acknowledged event of the journal with this `identity`, and a number above all job ids given."""
 
     identity: int
     last: int
@@ -53,8 +53,8 @@ def _encoded(mark: Mark) -> bytes:
 
 
 def _decoded(content: bytes) -> Mark | None:
-    fields, rest = content[: _FIELDS.size], content[_FIELDS.size : _FIELDS.size + _SUM.size]
-    if len(rest) != _SUM.size or _SUM.unpack(rest)[0] != crc32(fields):
+    fields, checksum = content[: _FIELDS.size], content[_FIELDS.size : _FIELDS.size + _SUM.size]
+    if len(checksum) != _SUM.size or _SUM.unpack(checksum)[0] != crc32(fields):
         return None
     head, identity, last, ids_below = _FIELDS.unpack(fields)
     return Mark(identity=identity, last=last, ids_below=ids_below) if head == _HEAD else None

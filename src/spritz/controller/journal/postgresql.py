@@ -340,7 +340,7 @@ class Store:
         self._check_layout(layout[0])
 
     def _check_layout(self, layout: int) -> None:
-        """Raises JournalNewer."""
+        """Check the layout of the tables. Raises JournalNewer."""
         if layout > _LAYOUT:
             raise JournalNewer(
                 f"the journal in {self.name} has layout {layout} of a later release; this one reads layout {_LAYOUT}"
@@ -379,7 +379,7 @@ class Store:
         return self.lease()
 
     def checksum(self, last: int) -> int | None:
-        """Of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
+        """The checksum of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
         return self.run(lambda database: _checksum(database, last))
 
     def kept(self, name: str) -> bytes | None:
@@ -559,7 +559,7 @@ class PostgresJournal:
                 return
 
             # An attempt whose answer is lost looks like another controller's: this one then stands by, and leads again
-            # if nobody else does.
+            # if no other does.
             row = (above + 1, self.term)
             if self._writer.run(lambda database: database.execute(_RAISE, row).rowcount) != 1:
                 raise self.fenced()
@@ -635,7 +635,7 @@ class PostgresJournal:
 
     @property
     def ids_below(self) -> int:
-        """None are kept: the database checks its own log."""
+        """None: no mark is kept, since the database checks its own log."""
         return 0
 
     def reserve_ids(self, below: int) -> None: ...
@@ -782,7 +782,7 @@ class PostgresJournal:
 
 
 def _milliseconds(seconds: float) -> str:
-    """As PostgreSQL's settings have it."""
+    """The time in the notation of PostgreSQL's settings."""
     return str(max(1, int(seconds * 1000)))
 
 

@@ -50,7 +50,7 @@ class JournalReader:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._worker = Worker("journal reader", waiting_max=100_000)
-        #: what was decoded last, newest first; for the thread alone
+        #: the groups decoded last, newest first; for the thread alone
         self._decoded: deque[_Decoded] = deque()
         #: reads of the journal's groups
         self.reads = 0
@@ -76,13 +76,13 @@ class JournalReader:
 
     def _events(self, after: int, count: int) -> list[tuple[int, Event]]:
         wanted = after + 1
-        found = next((item for item in self._decoded if item.first <= wanted <= item.last), None)
-        if found is None:
-            found = self._decode(after)
-            if found is None:
+        group = next((item for item in self._decoded if item.first <= wanted <= item.last), None)
+        if group is None:
+            group = self._decode(after)
+            if group is None:
                 return []
-        begin = max(wanted, found.first)
-        return list(enumerate(found.events[begin - found.first :][:count], begin))
+        begin = max(wanted, group.first)
+        return list(enumerate(group.events[begin - group.first :][:count], begin))
 
     def _decode(self, after: int) -> _Decoded | None:
         groups = self._groups(after, EVENTS_BYTES, EVENTS_GROUPS)

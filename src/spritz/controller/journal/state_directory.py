@@ -150,7 +150,7 @@ def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tupl
     return journal, Recovered(machine=machine, image_sequence=sequence, replayed=0)
 
 
-#: What a salvage was doing when it was last heard of: moving the damaged files away, or writing the new ones.
+#: The last known step of a salvage: moving the damaged files away, or writing the new ones.
 _MOVING, _WRITING = "moving", "writing"
 
 

@@ -1,4 +1,5 @@
-"""What the controllers of a cluster must have in common: the cluster's key, and the hosts and nodes of slurm.conf.
+"""The settings that the controllers of a cluster must have in common: the cluster's key, and the hosts and nodes of
+slurm.conf.
 
 The controller that leads stores hashes of both next to the journal, and each standby compares its own with them. With
 another key a standby would take over, be refused by every node, and end the jobs there as lost while they run. With
@@ -69,9 +70,9 @@ async def record(
     journal: PostgresJournal, configuration: Configuration, membership: Membership | None, log: Logger
 ) -> None:
     """Store the hashes of this controller, which leads."""
-    own = msgspec.json.encode(agreement_of(configuration, membership, journal.term))
+    agreement = msgspec.json.encode(agreement_of(configuration, membership, journal.term))
     try:
-        await Worker("agreement").run(journal.keep, RECORD, own)
+        await Worker("agreement").run(journal.keep, RECORD, agreement)
     except JournalError as error:  # standbys compare nothing then; the lease decides who leads
         # No reason to end: a leader that cannot write at all loses its lease, and ends by that.
         log.error("leader.not_recorded", error=error.message)

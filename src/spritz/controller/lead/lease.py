@@ -49,7 +49,7 @@ class LeaseKeeper:
         #: Pauses since the last heartbeat began: those that it took, and those that the loop has seen pass since. Not a
         #: time: a stopped process sees none.
         self._silent = 0.0
-        #: what the last attempt met; None: it succeeded, or waits
+        #: the error of the last attempt; None: it succeeded, or waits
         self._failure: JournalError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)

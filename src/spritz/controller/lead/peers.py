@@ -97,7 +97,7 @@ class Peers:
         await asyncio.gather(*map(stop, others))
 
     async def _ping(self, index: int) -> Pong | str:
-        """Its answer, or why there is none."""
+        """The controller's answer, or the reason why there is none."""
         context = self._context
         if index == self._context.own_index:
             return Pong(

@@ -168,11 +168,11 @@ class Standby:
         self._watch = Watch(configuration.lease_seconds, self._index)
         self._lease: Lease | None = None
         self._problem = ""
-        #: what the leader has otherwise, in words
+        #: the differences of the leader's settings, in words
         self._difference = ""
         self._own = agreement_of(configuration, membership)
         self._read_at = _changed_at(configuration.path)
-        #: what is wrong with a slurm.conf that was written since
+        #: the mistake in a slurm.conf that was written since
         self._unreadable = ""
         #: after an attempt to lead failed, as with a database without space
         self._take_again_at = 0.0
@@ -307,7 +307,7 @@ class Standby:
         return led
 
     async def _done(self, work: asyncio.Future[T]) -> T | None:
-        """The result of the thread; None if this controller is told to stop meanwhile: the thread may wait for long."""
+        """The result of the thread, which may wait for long; None if this controller is stopped meanwhile."""
         # A lease that the thread takes after that is given up with its connection, when the process ends.
         either: list[asyncio.Future[Any]] = [work, self._stopped]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -331,10 +331,10 @@ class Standby:
         return lease, difference
 
     def _compare(self, lease: Lease) -> str:
-        """What the leader has otherwise than this controller, "" if nothing is known. Runs in the thread.
+        """The settings in which the leader differs from this controller, "" if none is known. Runs in the thread.
 
-        Raises SpritzError if it has another key. The record of a leader that is gone does not count: its key may have
-        been replaced everywhere since.
+        Raises SpritzError if it has another key. The record of a former leader does not count: its key may have been
+        replaced everywhere since.
         """
         leader = decoded(self._store.kept(RECORD)) if lease.holder and lease.alive else None
         # The record is written after the lease is taken: until then it is that of the leader before.

@@ -135,7 +135,7 @@ class Pages:
             yield family
 
     def use_of_users(self) -> Families:
-        """The same of each user's running jobs together."""
+        """The usage of each user's running jobs together."""
         users: dict[str, list[float]] = {}
         for job, total in self._use:
             sums = users.setdefault(job.spec.user, [0.0] * len(_USE_VALUES))
@@ -315,7 +315,7 @@ _PENDING_VALUES: tuple[tuple[str, str, Callable[[Totals], float]], ...] = (
     ),
 )
 
-#: what `sdiag` shows, under the names of Slurm's own exporter
+#: the figures of `sdiag`, under the names of Slurm's own exporter
 _SCHEDULER_VALUES: tuple[tuple[str, str, Callable[[Diagnostics], float]], ...] = (
     ("slurm_agent_cnt", "Agents; there are none in Spritz", lambda _figures: 0),
     ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", lambda _figures: 0),

@@ -75,7 +75,7 @@ class Totals:
         self.wait_node_limit += held.wait_node_limit
 
 
-#: What jobs have in common that are counted together: id() of the state (an Enum's own hash is a Python function, and
+#: The key of jobs that are counted together: id() of the state (an Enum's own hash is a Python function, and
 #: takes half of the time), flags, whether held, partition or partitions, user, account, least and most nodes of a
 #: pending job, whether it waits for a limit of its partition's nodes.
 _Key = tuple[int, int, bool, object, str, str, int, int, bool]

@@ -30,7 +30,7 @@ def text_of(families: Iterable[Metric], *, openmetrics: bool) -> bytes:
 
 
 def pieces_of(families: Iterable[Metric | None], *, openmetrics: bool) -> Iterator[str]:
-    """The same in pieces. None instead of a family, which may take a while to come, gives an empty piece."""
+    """The text in pieces. A family may take a while to come: None instead of it gives an empty piece."""
     # Names of nodes recur in each family.
     written: dict[tuple[str, str], str] = {}
     for family in families:

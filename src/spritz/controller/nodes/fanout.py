@@ -80,7 +80,7 @@ def _below_first(members: Sequence[Branch], width: int) -> Branches:
 
 
 def regions(state: State, words: Sequence[str]) -> Region | None:
-    """What TopologyParam (`words`) makes branches follow: leaf switches, partitions, or None.
+    """The grouping that branches follow by TopologyParam (`words`): leaf switches, partitions, or None.
 
     Source: slurm.conf(5) TopologyParam RouteTree, RoutePart.
     """

@@ -114,7 +114,7 @@ def _difference(node: str, ahead_seconds: float) -> str:
 class NodeLinks:
     def __init__(self, context: Linking, messages: NodeMessages) -> None:
         self._context = context
-        self._letters = messages
+        self._messages = messages
         self._links: dict[str, Channel] = {}
         self._names: dict[Channel, dict[str, None]] = {}
         #: node -> the newest connection over which it has asked to be registered
@@ -154,7 +154,7 @@ class NodeLinks:
         self._began_at = context.clock.monotonic()
         #: whether nodes have shown that events are lost
         self._restored = False
-        #: the term of which `on_term` was last told
+        #: the term that `on_term` was last called with
         self._told_term = context.journal.term
         #: called when the term has been raised
         self.on_term: list[Callable[[], None]] = []
@@ -221,9 +221,9 @@ class NodeLinks:
 
     def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
         """Refuse a registration; logged once for a `kind` of refusal, however often the daemon retries."""
-        told = self._refusals.get(report.name)
+        last_refusal = self._refusals.get(report.name)
         self._refusals[report.name] = kind, f"{refusal.text}: {refusal.hint}" if refusal.hint else refusal.text
-        if told is None or told[0] != kind:
+        if last_refusal is None or last_refusal[0] != kind:
             peer = call.channel.pipe.peer_name
             self._context.log.error("node.refused", node=report.name, reason=refusal.text, peer=peer)
         call.reply(refusal)
@@ -241,24 +241,24 @@ class NodeLinks:
         term would make the other do the same. With the journal in PostgreSQL the database has the last word.
         """
         context = self._context
-        own, now = context.journal.term, context.clock.monotonic()
+        term, now = context.journal.term, context.clock.monotonic()
         if report.term_seconds < now - self._began_at:
             message = (
-                f"{report.name} heard another slurmctld of this cluster, of term {report.term} (ours is {own}), "
+                f"{report.name} heard another slurmctld of this cluster, of term {report.term} (ours is {term}), "
                 f"{report.term_seconds:.0f} s ago"
             )
             hint = "two run with copies of one state: stop the one that is not to lead, then restart the other one"
             self._refuse(report, call, Rejection(code="ESLURM_DISABLED", message=message, hint=hint), "rival")
             return
-        if report.term - own > TERMS_LOST_MAX:
-            message = f"{report.name} says that it has heard term {report.term}; ours is {own}"
+        if report.term - term > TERMS_LOST_MAX:
+            message = f"{report.name} says that it has heard term {report.term}; ours is {term}"
             refusal = Rejection(code="ESLURM_DISABLED", message=message, hint="restart its slurmd")
             self._refuse(report, call, refusal, "term")
             return
         if not self._restored:
             self._restored = True
             detail = "nodes have followed a later controller: the state was restored from an older copy"
-            context.log.error("state.older", node=report.name, term=own, later_term=report.term, detail=detail)
+            context.log.error("state.older", node=report.name, term=term, later_term=report.term, detail=detail)
             context.writer.handle_own(SkipJobIds(below=context.machine.state.next_job_id + IDS_LOST))
 
         def raised() -> None:
@@ -495,7 +495,7 @@ class NodeLinks:
             # Shielded, since other messages wait for the same future: the cancellation of one must not cancel theirs.
             for earlier in before:
                 await asyncio.shield(earlier)
-            if any(name in self._under_way for name in nodes) or not self._letters.are_due(order.effect, nodes):
+            if any(name in self._under_way for name in nodes) or not self._messages.are_due(order.effect, nodes):
                 missed = nodes  # on an error: every node is checked individually
             else:
                 missed = await self._pass_on(order, head, below)
@@ -590,7 +590,7 @@ class NodeLinks:
         """The message as it travels; None if it is out of date."""
         if order.message is None:
             effect = structs.replace(order.effect, node=order.nodes[0])
-            message = await self._letters.message(effect)
+            message = await self._messages.message(effect)
             if message is None:
                 return None
             message = structs.replace(message, node="")
@@ -607,7 +607,7 @@ class NodeLinks:
         while channel.is_open and self._links.get(effect.node) is channel:
             term = self._context.journal.term
             try:
-                message = await self._letters.message(effect)
+                message = await self._messages.message(effect)
                 if message is None:
                     return
                 self._sent += 1

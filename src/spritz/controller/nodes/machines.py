@@ -149,7 +149,7 @@ class Machines:
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
         #: calls that wait for another configuration than `_served`
         self._waiting: dict[Call, None] = {}
-        #: of the port that other machines connect to
+        #: the certificate of the port that other machines connect to
         self.certificate: tls.PortCertificate
         self.hub: Hub
 
@@ -575,7 +575,7 @@ class _OnDisk:
         self._path = path
 
     def read(self) -> _File:
-        """Raises SpritzError."""
+        """Read the file. Raises SpritzError."""
         try:
             with open(self._path, "rb") as file:
                 return _decoded(file.read(), self._path)
@@ -595,7 +595,7 @@ class _InJournal:
         self._before = _OnDisk(path)
 
     def read(self) -> _File:
-        """Raises SpritzError."""
+        """Read the record in the journal. Raises SpritzError."""
         content = self._journal.kept(FILE)
         return self._before.read() if content is None else _decoded(content, f"{self._journal.name}: {FILE}")
 
@@ -634,7 +634,7 @@ def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def _machine_names(node: str, host: str) -> tuple[str, str]:
-    """What the machine of a node with this NodeHostname may be called in its certificate."""
+    """The names that the certificate of the machine of a node with this NodeHostname may have."""
     return node.lower(), host.partition(".")[0].lower()
 
 

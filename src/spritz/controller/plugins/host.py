@@ -199,11 +199,11 @@ class ScriptHost(asyncio.Protocol):
         self._timer = None
         if not self._sent:
             return
-        left = self._began_at + self._seconds - self._loop.time()
-        if left <= 0:
+        remaining = self._began_at + self._seconds - self._loop.time()
+        if remaining <= 0:
             self._fail(f"not done in {self._seconds:g} seconds")
         else:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(remaining, self._look)
 
     def _fail(self, why: str) -> None:
         """Refuse the current request; a new process gets those behind it."""

@@ -1,4 +1,4 @@
-"""When a running job has used 50, 80 and 90 percent of its time limit (`--mail-type=TIME_LIMIT_50` and its kin).
+"""Mail when a running job has used 50, 80 and 90 percent of its time limit (`--mail-type=TIME_LIMIT_50` and its kin).
 
 Source: sbatch(1) --mail-type; scontrol(1) TimeLimit, MailType.
 """

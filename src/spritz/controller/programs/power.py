@@ -57,7 +57,7 @@ class PowerPrograms:
             self._call(tuple(names), up, at)
 
     def _rebuild(self) -> None:
-        """As after a restart, run the programs that have not been run; one that is being started now runs twice."""
+        """Run the programs that have not been run, as after a restart; one that is being started now runs twice."""
         for (up, at), names in _uncalled(self._context.machine.state).items():
             self._powered(cluster_events.NodesPowered(at=at, names=tuple(names), up=up))
 

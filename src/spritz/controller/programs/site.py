@@ -59,7 +59,7 @@ class SitePrograms:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """As after a restart, run the prologs that jobs wait for. Epilogs of missed ends are not run."""
+        """Run the prologs that jobs wait for, as after a restart. Epilogs of missed ends are not run."""
         state = self._context.machine.state
         self._running = {number: state.jobs[number] for number in state.running}
         for job in self._running.values():

@@ -173,7 +173,7 @@ class SchedulerDriver:
         )
 
     def stop(self) -> None:
-        """No more passes; the rest of current plans is dropped."""
+        """Start no more passes, and drop the remaining parts of current plans."""
         self._stopped = True
         self._applications.clear()
         for timer in (self._timer, self._settle_timer):
@@ -469,13 +469,13 @@ class SchedulerDriver:
         `table`, `redeemed`: the nodes that it was made for, and after how many starts; `seconds`: loop time spent on
         making it.
         """
-        left = deque(slices(plan, self._context.machine.state))
-        if len(left) > 1:
+        plan_slices = deque(slices(plan, self._context.machine.state))
+        if len(plan_slices) > 1:
             # What the pass learned about failed placements holds only for its own view of the projection, and events
             # arrive between slices. `Projection.adopt` recognizes the plan of those findings by identity; for a copy
             # the ledger gets a new version, which voids the failures that planned starts had caused.
             plan = replace(plan)
-        self._applications.append(_Application(plan, left, table, ended, redeemed, seconds=seconds))
+        self._applications.append(_Application(plan, plan_slices, table, ended, redeemed, seconds=seconds))
 
     def _apply_slice(self) -> None:
         """Apply the next slice of the first plan; after its last one, adopt the plan's results for jobs that keep

@@ -156,7 +156,7 @@ Event = Submission | PassWanted | LookAgain | ClockSet | ParametersChanged | Qui
 
 
 class QueueState(Struct, frozen=True, gc=False):
-    """What decides about a pass besides events. `waiting`: there are pending jobs; `paused`: PauseScheduling."""
+    """The facts that decide about a pass besides events. `waiting`: jobs are pending; `paused`: PauseScheduling."""
 
     waiting: bool
     paused: bool = False
@@ -227,7 +227,7 @@ class Pacer(Struct):
         _HANDLERS[type(event)](self, event, now)
 
     def next(self, queue: QueueState, now: float) -> Action:
-        """What to do at the end of this turn. After Quick or Full, ask again: the other pass may be due as well."""
+        """The action at the end of this turn. Call it again after Quick or Full: the other pass may be due too."""
         self._at(now)
         if not queue.waiting:
             self._nothing_wanted(now)

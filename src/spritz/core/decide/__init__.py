@@ -52,7 +52,7 @@ from spritz.core.decide import (
     update,
 )
 from spritz.model import federation as on_siblings
-from spritz.model import reports as said
+from spritz.model import reports as on_report
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import reservation as on_reservation
@@ -93,7 +93,7 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_cluster.AddNodes: dynamic.add_nodes,
     on_cluster.DeleteNodes: dynamic.delete_nodes,
     on_cluster.RebootNodes: rebooting.reboot_nodes,
-    said.AdmitNode: dynamic.admit_node,
+    on_report.AdmitNode: dynamic.admit_node,
     on_reservation.CreateReservation: reservation.create_reservation,
     on_reservation.UpdateReservation: reservation.update_reservation,
     on_reservation.DeleteReservation: reservation.delete_reservation,
@@ -121,21 +121,21 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_siblings.LockUnused: siblings.lock_unused,
     on_siblings.LockReturned: siblings.lock_returned,
     on_siblings.ReportTaken: siblings.report_taken,
-    said.RegisterNode: registration.register_node,
-    said.NodeLost: nodes.node_lost,
-    said.NodeSilent: nodes.node_silent,
-    said.NodeTrouble: nodes.node_trouble,
-    said.PowerProgramStarted: power.program_started,
-    said.StepStarted: reports.step_started,
-    said.StepFinished: reports.step_finished,
-    said.JobGone: reports.job_gone,
-    said.PrologEnded: prolog.site_ended,
-    said.NodePrologEnded: prolog.node_ended,
+    on_report.RegisterNode: registration.register_node,
+    on_report.NodeLost: nodes.node_lost,
+    on_report.NodeSilent: nodes.node_silent,
+    on_report.NodeTrouble: nodes.node_trouble,
+    on_report.PowerProgramStarted: power.program_started,
+    on_report.StepStarted: reports.step_started,
+    on_report.StepFinished: reports.step_finished,
+    on_report.JobGone: reports.job_gone,
+    on_report.PrologEnded: prolog.site_ended,
+    on_report.NodePrologEnded: prolog.node_ended,
 }
 
 #: commands of the controller and its node daemons; the api never accepts them from users
 INTERNAL: frozenset[type[Struct]] = frozenset(
-    kind for kind in DECISIONS if kind.__module__ in (said.__name__, on_siblings.__name__)
+    kind for kind in DECISIONS if kind.__module__ in (on_report.__name__, on_siblings.__name__)
 ) | {
     on_cluster.AddNodes,
     on_cluster.Configure,

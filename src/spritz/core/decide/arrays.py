@@ -164,7 +164,7 @@ def free_number(state: State, count: int = 1) -> int:
 
 
 def _task_number(state: State) -> int:
-    """As `free_number`. If MaxJobId was lowered too far since, acknowledged tasks get an id above it."""
+    """A job id as of `free_number`. If MaxJobId was lowered too far, acknowledged tasks get an id above it."""
     try:
         return free_number(state)
     except Refused:

@@ -1,6 +1,6 @@
 """scancel, and allocations that are released.
 
-Pending jobs end immediately. Running jobs are told to end, and are COMPLETING until their nodes are free. Signals other
+Pending jobs end immediately. Running jobs are ended, and are COMPLETING until their nodes are free. Signals other
 than SIGKILL are only passed on.
 
 Source: scancel(1).

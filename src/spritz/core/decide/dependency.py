@@ -57,7 +57,7 @@ class Waiter:
 
     @classmethod
     def of(cls, job: Job) -> Waiter:
-        """What the conditions of this pending job depend on."""
+        """The facts of this pending job on which its conditions depend."""
         tasks = mask_of(job.array.pending) if job.array is not None else 0
         held = job.hold is not Hold.NONE
         return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks, held=held)
@@ -81,10 +81,10 @@ def still_open(
     all).
     """
     judged = [judge(state, waiter, item, now) for item in dependencies]
-    left = tuple(item for item in judged if item.state != FULFILLED)
-    if mode == "any" and len(left) < len(judged):
+    unfulfilled = tuple(item for item in judged if item.state != FULFILLED)
+    if mode == "any" and len(unfulfilled) < len(judged):
         return ()
-    return left
+    return unfulfilled
 
 
 def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Dependency:
@@ -173,7 +173,7 @@ def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tup
 
 
 def is_over(job: Job) -> bool:
-    """Whether it has ended and left all its nodes."""
+    """Whether the job has ended and left all its nodes."""
     return job.state.ended and not job.flags & COMPLETING
 
 
@@ -296,14 +296,14 @@ def _looked_at(context: DecisionContext, job_id: int) -> Job | None:
     job = context.state.jobs.get(job_id)
     if job is None or job.state is not JobState.PENDING or not job.dependencies:
         return None
-    left = still_open(context.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, context.now)
-    if left != job.dependencies:
-        reason, eligible_at = eligibility(job.spec, job.hold, left, context.now)
+    unfulfilled = still_open(context.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, context.now)
+    if unfulfilled != job.dependencies:
+        reason, eligible_at = eligibility(job.spec, job.hold, unfulfilled, context.now)
         if job.reason is not reason and job.hold.value:
             reason = job.reason  # the hold's reason stays
         context.record(
             DependenciesChanged(
-                at=context.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at
+                at=context.now, job_id=job_id, dependencies=unfulfilled, reason=reason, eligible_at=eligible_at
             )
         )
     return _cancelled_as_hopeless(context, context.state.jobs[job_id])
@@ -325,7 +325,7 @@ def _cancelled_as_hopeless(context: DecisionContext, job: Job) -> Job | None:
 
 
 def _corresponding(context: DecisionContext, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
-    """As `correspond`, for one task or for all (None). Returns those that were cancelled."""
+    """Apply `correspond` to one task, or to all (None). Returns the cancelled jobs."""
     job = context.state.jobs.get(job_id)
     if job is None or job.array is None or job.state is not JobState.PENDING:
         return []

@@ -230,7 +230,7 @@ def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = Fal
 
 
 def node_failure_text(node: str) -> str:
-    """What a step's client is told, in Slurm's words."""
+    """The message to a step's client about the failed node, in Slurm's words."""
     return f"Node failure on {node}"
 
 
@@ -277,7 +277,7 @@ def life_ended_at(job: Job, kill_wait_seconds: float) -> float:
 
 
 def may_requeue(state: State, job: Job) -> bool:
-    """Whether it is a batch job whose user (or else JobRequeue) permits a requeue."""
+    """Whether the job is a batch job whose user (or else JobRequeue) permits a requeue."""
     allowed = state.settings.job_requeue if job.spec.requeue is None else job.spec.requeue
     return job.spec.batch and allowed
 

@@ -2,14 +2,14 @@
 
 A node without its file system or with a broken GPU fails jobs within seconds, so it is nearly always free, and nearly
 every job of the queue is started there. The daemon of such a node answers and its prolog succeeds: only the jobs can
-tell. A broken job fails at once, too, on any node. So these two are told apart:
+tell. A broken job fails at once, too, on any node. So these two are distinguished:
 
 - The last `drain_failing_nodes` scripts that ended on the node all failed within `failing_node_seconds` of their start.
 - They were of two users or more, whose jobs have failed in this way on no other node since one of theirs ended
   otherwise.
 
 Only jobs of one node count: which node of several failed a job is not known. Nodes that begin to fail at the same time
-are not told from broken jobs: it is worse to drain nodes that work. Broken jobs of two users that happen to meet on one
+count as broken jobs: it is worse to drain nodes that work. Broken jobs of two users that happen to meet on one
 node drain that node, and no second one, since these users' jobs fail on two nodes then.
 
 Source: Slurm has no such option; LSF closes a host by its job exit rate (EXIT_RATE).

@@ -1,4 +1,4 @@
-"""Whether any set of nodes could ever give a job what it asks for, if all were idle and up. If not, it is refused.
+"""Check whether any set of nodes could ever satisfy a job's request, if all were idle and up. If not, it is refused.
 
 Checks necessary conditions only: a job that passes may still wait for ever because of a detail that only placement
 sees, but no job that could run is refused. Nodes are checked by group (equal capacity and features), so the cost does
@@ -47,7 +47,9 @@ def node_groups_of(state: State, partition: Partition) -> list[NodeGroup]:
 
 
 def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
-    """None if the job could run there; else one line that says what is too much ("" if no single thing is)."""
+    """None if the job could run there; else a line that names the excessive part of its request ("" if no single part
+    is).
+    """
     spec = counted_once(spec)
     tree = features.parse(spec.features) if spec.features and not _any_constraint(state) else None
     excluded = set(spec.exclude)
@@ -78,7 +80,7 @@ def _any_constraint(state: State) -> bool:
 
 
 def _node_complaint(spec: JobSpec, group: NodeGroup) -> str | None:
-    """What every node that could serve lacks, whatever its number."""
+    """The resource that every suitable node lacks, however many nodes there are."""
     capacity = group.capacity
     # Where another option gives the number of tasks, --ntasks-per-node is a maximum.
     per_node = 1 if spec.tasks_given or spec.gpus else max(1, spec.tasks_per_node or 1)
@@ -132,7 +134,7 @@ def _tasks_on(spec: JobSpec, group: NodeGroup) -> int:
 
 
 def _total_complaint(spec: JobSpec, available: list[tuple[int, int, NodeGroup]]) -> str | None:
-    """What is lacking in sum: enough nodes, and on the best of them room for all tasks and GPUs."""
+    """The resource that all nodes together lack: enough nodes, and on the best of them room for all tasks and GPUs."""
     nodes = sum(count for _tasks, count, _shape in available)
     fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
     if fewest > nodes:

@@ -1,4 +1,4 @@
-"""What a node would hold if some jobs were gone or suspended: the present state, seen without them.
+"""The use of a node as if some jobs were gone or suspended: the present state, seen without them.
 
 Owns nothing. `start_refusal` reads it instead of the state, so that a start and a preemption pass the same checks.
 """
@@ -73,7 +73,7 @@ class FreedState:
         return self._starting.get(job_id) or self.state.jobs[job_id]
 
     def use(self, name: str) -> NodeUse:
-        """What is in use on the node."""
+        """The resources in use on the node."""
         use = self.state.uses[name]
         absent = self._absent(use)
         taken = self._taken.get(name, {})

@@ -60,8 +60,8 @@ def _counted(state: State, spec: JobSpec) -> int:
     default = None if zero else default_memory(spec, partition, state.settings)
     per_node, per_cpu, per_gpu = default or (None, None, None)
     if per_node or per_cpu or per_gpu:
-        asked = replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
-        return dict(requested_pairs(asked)).get("mem", 0)
+        converted = replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
+        return dict(requested_pairs(converted)).get("mem", 0)
     first = next((state.nodes[name] for name in partition.nodes if name in state.nodes), None)
     return first.config.capacity.memory_mib * spec.nodes_min if first is not None else 0
 
@@ -84,5 +84,5 @@ def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:
         least = max(spec.cpus_per_node_min, per_task) if spec.cpus_per_node_min else spec.cpus_per_node_min
         return replace(spec, cpus_per_task=per_task, cpus_per_node_min=least, memory_mib_per_cpu=-(-memory // times))
     needed = -(-(spec.memory_mib_per_node or 0) // most)
-    asked = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
-    return replace(spec, cpus_per_node_min=needed) if needed > max(asked, 1) else spec
+    requested = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
+    return replace(spec, cpus_per_node_min=needed) if needed > max(requested, 1) else spec

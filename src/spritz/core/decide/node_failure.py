@@ -75,7 +75,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
         begin_if_up(context, context.state.jobs[job.id])
         context.subject = before
         return
-    left = (name,) if gone else ()
+    gone_nodes = (name,) if gone else ()
     if may_requeue(context.state, job):
         requeue_job(
             context,
@@ -83,11 +83,11 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
             JobState.NODE_FAIL,
             Reason.NODE_DOWN,
             flags=JobFlag.REQUEUED | JobFlag.EXPEDITING if job.spec.expedite else JobFlag.REQUEUED,
-            gone=left,
+            gone=gone_nodes,
             failed_node=name,
         )
     else:
-        end_whole(context, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+        end_whole(context, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=gone_nodes, failed_node=name)
     context.subject = before
 
 

@@ -53,7 +53,7 @@ def node_lost(context: DecisionContext, report: NodeLost) -> Done:
 
 
 def node_silent(context: DecisionContext, report: NodeSilent) -> Done:
-    """Nothing new starts on these nodes until they register again; jobs there go on."""
+    """Mark the nodes as not responding: until they register again, nothing new starts there. Their jobs continue."""
     for name in report.names:
         node = context.state.nodes.get(name)
         if node is None or node.state is NodeState.FUTURE or is_away(node):
@@ -136,7 +136,7 @@ def _change_state(
     _set(context, node, state, flags, reason, command.reason_uid, resume_at, next_state)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         # An administrator may set a node DOWN that works: then its daemon must end what runs there, or the processes
-        # would meet those of later jobs. A node that does not answer is told when it registers.
+        # would meet those of later jobs. A node that does not answer gets the order when it registers.
         fail_jobs_on_node(context, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
     elif node.flags & ~context.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
         nodes_came_up(context, name)  # its reboot is no longer waited for
@@ -185,7 +185,7 @@ def _may_resume(node: Node) -> bool:
 
 
 def _out_of_service(state: NodeState, flags: int) -> bool:
-    """Whether it is in a state for which Slurm wants, and keeps, a reason."""
+    """Whether a node with this state has a reason, which Slurm requires and keeps."""
     return state is NodeState.DOWN or bool(flags & (NodeFlag.DRAIN | NodeFlag.FAIL))
 
 

@@ -103,7 +103,7 @@ def _is_down(context: DecisionContext, node: Node) -> None:
 
 
 def _fail(context: DecisionContext, names: list[str]) -> None:
-    """These nodes did not come up in time: set them DOWN, requeue their jobs, and tell ResumeFailProgram."""
+    """Set nodes DOWN that did not come up in time, requeue their jobs, and tell ResumeFailProgram."""
     for name in names:
         node = context.state.nodes[name]
         flags = node.flags & ~(_POWERING_UP | _UP) | _POWERED_DOWN

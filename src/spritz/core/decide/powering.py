@@ -62,7 +62,7 @@ def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
     limit = context.state.settings.power.resume_rate
     recent = _recent(context, (node.resumed_at for node in context.state.nodes.values()))
     chosen: dict[str, None] = {}
-    left = False
+    postponed = False
     for node in waiting:
         if node.name in chosen:
             continue
@@ -70,7 +70,7 @@ def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
         used = len(recent) + len(chosen)
         # A gang larger than the rate goes when it is the only one: it would otherwise wait for ever.
         if limit and used and used + len(gang) > limit:
-            left = True
+            postponed = True
             break
         chosen |= dict.fromkeys(gang)
     names = tuple(chosen)
@@ -80,7 +80,7 @@ def _send_up(context: DecisionContext, waiting: list[Node]) -> float:
         set_node(context, node, node.flags & ~gone | _POWERING_UP)
     if names:
         context.record(NodesPowered(at=context.now, names=names, up=True))
-    return _next(context, recent) if left else 0.0
+    return _next(context, recent) if postponed else 0.0
 
 
 def _gang(context: DecisionContext, node: Node) -> list[str]:

@@ -155,18 +155,18 @@ def _returns(service: int, reason: str) -> bool:
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
-    """Whether it has booted since it last registered."""
+    """Whether the machine has booted since the node last registered."""
     return bool(node.registered_at) and booted_since(node, report, max(node.registered_at, node.booted_at))
 
 
 def _is_shortage(reason: str) -> bool:
-    """Whether it is a text of `config_shortage`."""
+    """Whether the reason is a text of `config_shortage`."""
     return _SHORTAGE.match(reason) is not None
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
-    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. `memory_percent` of the
-    configured memory is enough.
+    """The resource of which the node has less than slurm.conf says, in Slurm's words; "" if there is none.
+    `memory_percent` of the configured memory is enough.
 
     Source: slurm.conf(5) SlurmctldParameters=node_reg_mem_percent.
     """

@@ -125,12 +125,12 @@ def _due(state: State, touched: Collection[str], now: float) -> list[str]:
         lacking.update(dict.fromkeys(lacking, _AT_ONCE))
     again = None
     for name, looked_at in list(lacking.items()):
-        found = state.reservations.get(name)
-        if found is None:
+        record = state.reservations.get(name)
+        if record is None:
             del lacking[name]
         elif name in due:
             continue
-        elif looked_at != _AT_ONCE and any(_is_spare(state, found, node, now) for node in touched):
+        elif looked_at != _AT_ONCE and any(_is_spare(state, record, node, now) for node in touched):
             due[name] = None
         elif now - looked_at >= AGAIN_SECONDS and (again is None or looked_at < lacking[again]):
             again = name

@@ -73,7 +73,7 @@ def step_finished(context: DecisionContext, report: StepFinished) -> Done:
 
 
 def job_gone(context: DecisionContext, report: JobGone) -> Done:
-    """Nothing of an ended job is left on a node."""
+    """Record that no process of an ended job is left on a node."""
     _gone(context, report.job_id, report.restart_count, report.node)
     return DONE
 

@@ -54,38 +54,38 @@ PURGE_SECONDS = 300
 def create_reservation(context: DecisionContext, command: CreateReservation) -> ReservationMade:
     """Make a reservation whose nodes no other reservation has during its time."""
     need_operator(context)
-    state, asked = context.state, command.request
+    state, request = context.state, command.request
     number = state.next_reservation_id
-    name = asked.name or _invented_name(asked, number)
+    name = request.name or _invented_name(request, number)
     if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
         raise Refused(
             "ESLURM_RESERVATION_INVALID", hint="a name must not contain commas or blanks, nor begin with a dash"
         )
-    if not (asked.users or asked.accounts or asked.groups):
+    if not (request.users or request.accounts or request.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
-    flags = _ordered(asked.flags or ())
-    if not is_zone(asked.utc_offset_seconds, asked.utc_offset_changes):
+    flags = _ordered(request.flags or ())
+    if not is_zone(request.utc_offset_seconds, request.utc_offset_changes):
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="no time zone has these offsets from UTC")
-    start_at, end_at = _times(asked, flags, context.now)
+    start_at, end_at = _times(request, flags, context.now)
     draft = Reservation(
         name=name,
         id=number,
         start_at=start_at,
         end_at=end_at,
         flags=flags,
-        float_seconds=(asked.float_seconds or 0.0) if "TIME_FLOAT" in flags else 0.0,
-        utc_offset_seconds=asked.utc_offset_seconds,
-        utc_offset_changes=asked.utc_offset_changes,
-        partition=asked.partition or "",
-        features=asked.features or "",
-        max_start_delay_seconds=asked.max_start_delay_seconds or 0,
-        comment=asked.comment or "",
-        licenses=asked.licenses or (),
+        float_seconds=(request.float_seconds or 0.0) if "TIME_FLOAT" in flags else 0.0,
+        utc_offset_seconds=request.utc_offset_seconds,
+        utc_offset_changes=request.utc_offset_changes,
+        partition=request.partition or "",
+        features=request.features or "",
+        max_start_delay_seconds=request.max_start_delay_seconds or 0,
+        comment=request.comment or "",
+        licenses=request.licenses or (),
     )
     _check_licenses(state, draft, context.now)
-    draft = _with_people(state, draft, asked)
-    draft = _with_purge(draft, asked)
-    draft, wanted = _with_place(state, draft, asked)
+    draft = _with_people(state, draft, request)
+    draft = _with_purge(draft, request)
+    draft, wanted = _with_place(state, draft, request)
     if name in state.reservations:
         # As in Slurm: the check for free nodes comes first, even if the name is taken as well.
         place(state, replace(draft, name=""), wanted, context.now)
@@ -96,8 +96,8 @@ def create_reservation(context: DecisionContext, command: CreateReservation) -> 
     return ReservationMade(name=name)
 
 
-def _invented_name(asked: ReservationRequest, number: int) -> str:
-    first = (asked.accounts or asked.users or asked.groups or ("resv",))[0]
+def _invented_name(request: ReservationRequest, number: int) -> str:
+    first = (request.accounts or request.users or request.groups or ("resv",))[0]
     return f"{first}_{number}"
 
 
@@ -108,29 +108,29 @@ def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
-def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tuple[float, float]:
-    start_at = asked.start_at if asked.start_at is not None else now
-    if asked.float_seconds is not None and "TIME_FLOAT" in flags:
-        start_at = now + asked.float_seconds
+def _times(request: ReservationRequest, flags: tuple[str, ...], now: float) -> tuple[float, float]:
+    start_at = request.start_at if request.start_at is not None else now
+    if request.float_seconds is not None and "TIME_FLOAT" in flags:
+        start_at = now + request.float_seconds
     forced = "FORCE_START" in flags
     if forced and not any(flag in PERIODS for flag in flags):
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START works only for recurring reservations")
     if start_at < now - LATE_SECONDS and not forced:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the start time is in the past")
-    if asked.end_at is not None:
-        end_at = asked.end_at
-    elif asked.duration_seconds is not None:
-        end_at = start_at + asked.duration_seconds
+    if request.end_at is not None:
+        end_at = request.end_at
+    elif request.duration_seconds is not None:
+        end_at = start_at + request.duration_seconds
     else:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="EndTime or Duration is required")
     if forced and end_at > start_at:
-        start_at, end_at = _present(start_at, end_at, flags, asked, now)
+        start_at, end_at = _present(start_at, end_at, flags, request, now)
     _check_end(start_at, end_at, flags, now)
     return start_at, end_at
 
 
 def _present(
-    start_at: float, end_at: float, flags: tuple[str, ...], asked: ReservationRequest, now: float
+    start_at: float, end_at: float, flags: tuple[str, ...], request: ReservationRequest, now: float
 ) -> tuple[float, float]:
     """The occurrence that has not ended yet: FORCE_START accepts a start in the past."""
     first = Reservation(
@@ -139,8 +139,8 @@ def _present(
         start_at=start_at,
         end_at=end_at,
         flags=flags,
-        utc_offset_seconds=asked.utc_offset_seconds,
-        utc_offset_changes=asked.utc_offset_changes,
+        utc_offset_seconds=request.utc_offset_seconds,
+        utc_offset_changes=request.utc_offset_changes,
     )
     if end_at <= now:
         first = _next(first, now)
@@ -155,22 +155,22 @@ def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: floa
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the reservation would overlap its own next occurrence")
 
 
-def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _with_people(state: State, draft: Reservation, request: ReservationRequest) -> Reservation:
     """The draft with users, accounts and groups as asked; lists with += and -= change the present ones."""
     users, users_denied = draft.users, draft.users_denied
-    if asked.users is not None:
-        users, users_denied = asked.users, asked.users_denied
-    users = _changed(users, asked.users_added, asked.users_removed)
+    if request.users is not None:
+        users, users_denied = request.users, request.users_denied
+    users = _changed(users, request.users_added, request.users_removed)
     accounts, accounts_denied = draft.accounts, draft.accounts_denied
-    if asked.accounts is not None:
-        accounts, accounts_denied = asked.accounts, asked.accounts_denied
-    accounts = _changed(accounts, asked.accounts_added, asked.accounts_removed)
+    if request.accounts is not None:
+        accounts, accounts_denied = request.accounts, request.accounts_denied
+    accounts = _changed(accounts, request.accounts_added, request.accounts_removed)
     unknown = [name for name in accounts if not state.rules.has_account(name)] if state.rules.known else []
     if unknown:
         raise Refused("ESLURM_INVALID_ACCOUNT", hint=f"there is no account {unknown[0]}")
     groups, gids = draft.groups, draft.gids
-    if asked.groups is not None:
-        groups, gids = asked.groups, asked.gids
+    if request.groups is not None:
+        groups, gids = request.groups, request.gids
     if groups and users:
         raise Refused("ESLURM_RESERVATION_USER_GROUP")
     if not (users or accounts or groups):
@@ -190,22 +190,22 @@ def _changed(names: tuple[str, ...], added: tuple[str, ...], removed: tuple[str,
     return tuple(name for name in dict.fromkeys((*names, *added)) if name not in removed)
 
 
-def _with_purge(draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _with_purge(draft: Reservation, request: ReservationRequest) -> Reservation:
     if "PURGE_COMP" not in draft.flags:
         return replace(draft, purge_seconds=0)
-    seconds = asked.purge_seconds if asked.purge_seconds is not None else draft.purge_seconds
+    seconds = request.purge_seconds if request.purge_seconds is not None else draft.purge_seconds
     return replace(draft, purge_seconds=seconds or PURGE_SECONDS)
 
 
-def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> tuple[Reservation, WantedResources]:
+def _with_place(state: State, draft: Reservation, request: ReservationRequest) -> tuple[Reservation, WantedResources]:
     """The draft with partition and features checked and node names expanded."""
-    if asked.partition and asked.partition not in state.partitions:
+    if request.partition and request.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
-    check_features(state, asked.features or "", "ESLURM_INVALID_FEATURE")
-    nodes = asked.nodes
+    check_features(state, request.features or "", "ESLURM_INVALID_FEATURE")
+    nodes = request.nodes
     flags = set(draft.flags)
-    _check_replacing(flags, asked)
-    placed = (nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
+    _check_replacing(flags, request)
+    placed = (nodes, request.node_count, request.core_counts, request.cpu_count, request.gres, request.gres_per_node)
     if all(item is None for item in placed):
         # Only licenses: without ANY_NODES Slurm asks for nodes.
         if "ANY_NODES" not in flags or not draft.licenses:
@@ -235,44 +235,45 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
     draft = replace(draft, flags=tuple(flag for flag in FLAGS if flag in flags))
     return draft, WantedResources(
         nodes=nodes,
-        node_count=asked.node_count,
-        core_counts=asked.core_counts,
-        cpu_count=asked.cpu_count,
-        gres=asked.gres,
-        gres_per_node=asked.gres_per_node,
+        node_count=request.node_count,
+        core_counts=request.core_counts,
+        cpu_count=request.cpu_count,
+        gres=request.gres,
+        gres_per_node=request.gres_per_node,
     )
 
 
-def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
+def _check_replacing(flags: set[str], request: ReservationRequest) -> None:
     """Only nodes that are not named, and only whole ones, can be replaced."""
     if not flags & set(REPLACING):
         return
-    if asked.nodes is not None:
+    if request.nodes is not None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="nodes that are named cannot be replaced")
-    if asked.core_counts is not None or asked.cpu_count is not None or asked.gres or asked.gres_per_node:
+    if request.core_counts is not None or request.cpu_count is not None or request.gres or request.gres_per_node:
         raise Refused("ESLURM_INVALID_CPU_COUNT", hint="only whole nodes can be replaced, not cores or devices")
 
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
     """Check the number of each license, less what overlapping reservations hold and what jobs will still use then."""
-    left = stock(state.settings.licenses, state.rules.licenses)
+    available = stock(state.settings.licenses, state.rules.licenses)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
         job = state.jobs[job_id]
         inside = job.allocation is not None and job.allocation.reservation == draft.name
         if not inside and (not job.ends_at or job.ends_at > start_at):
             for name, count in job.licenses:
-                left[name] = left.get(name, 0) - count
+                available[name] = available.get(name, 0) - count
     for other in state.reservations.values():
         if other.name == draft.name or not other.licenses or "OVERLAP" in (*draft.flags, *other.flags):
             continue
         if meet(draft, other):
             for name, count in other.licenses:
-                left[name] = left.get(name, 0) - count
+                available[name] = available.get(name, 0) - count
     for name, count in draft.licenses:
-        if count < 1 or count > left.get(name, 0):
+        if count < 1 or count > available.get(name, 0):
             raise Refused(
-                "ESLURM_INVALID_LICENSES", hint=f"{max(0, left.get(name, 0))} of license {name} are free at that time"
+                "ESLURM_INVALID_LICENSES",
+                hint=f"{max(0, available.get(name, 0))} of license {name} are free at that time",
             )
 
 
@@ -282,28 +283,28 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
 def update_reservation(context: DecisionContext, command: UpdateReservation) -> Done:
     """Change a reservation; all or nothing."""
     need_operator(context)
-    state, asked = context.state, command.request
-    old = state.reservations.get(asked.name)
+    state, request = context.state, command.request
+    old = state.reservations.get(request.name)
     if old is None:
         raise Refused("ESLURM_RESERVATION_INVALID")
-    if asked.skip:
+    if request.skip:
         return _skip(context, old)
     draft = replace(
         old,
-        flags=_ordered(_changed(_kept(old, asked), asked.flags_added, asked.flags_removed)),
-        partition=old.partition if asked.partition is None else asked.partition,
-        features=old.features if asked.features is None else asked.features,
-        comment=old.comment if asked.comment is None else asked.comment,
-        licenses=old.licenses if asked.licenses is None else asked.licenses,
+        flags=_ordered(_changed(_kept(old, request), request.flags_added, request.flags_removed)),
+        partition=old.partition if request.partition is None else request.partition,
+        features=old.features if request.features is None else request.features,
+        comment=old.comment if request.comment is None else request.comment,
+        licenses=old.licenses if request.licenses is None else request.licenses,
         max_start_delay_seconds=(
-            old.max_start_delay_seconds if asked.max_start_delay_seconds is None else asked.max_start_delay_seconds
+            old.max_start_delay_seconds if request.max_start_delay_seconds is None else request.max_start_delay_seconds
         ),
     )
-    draft = _with_purge(_with_people(state, draft, asked), asked)
-    draft = _moved(context, draft, asked)
+    draft = _with_purge(_with_people(state, draft, request), request)
+    draft = _moved(context, draft, request)
     if (draft.licenses, draft.start_at, draft.end_at) != (old.licenses, old.start_at, old.end_at):
         _check_licenses(state, draft, context.now)
-    draft = _replaced(context, old, draft, asked)
+    draft = _replaced(context, old, draft, request)
     if draft != old:
         ends = draft.end_at != old.end_at or draft.flexible != old.flexible
         context.record(ReservationUpdated(at=context.now, reservation=draft, moves_jobs=ends))
@@ -311,51 +312,60 @@ def update_reservation(context: DecisionContext, command: UpdateReservation) -> 
     return Done()
 
 
-def _kept(old: Reservation, asked: ReservationRequest) -> tuple[str, ...]:
+def _kept(old: Reservation, request: ReservationRequest) -> tuple[str, ...]:
     """Flags= of an update replaces the flags that users choose; how the nodes were chosen stays."""
-    if asked.flags is None:
+    if request.flags is None:
         return old.flags
-    return (*asked.flags, *(flag for flag in old.flags if flag in ("SPEC_NODES", "ALL_NODES")))
+    return (*request.flags, *(flag for flag in old.flags if flag in ("SPEC_NODES", "ALL_NODES")))
 
 
-def _moved(context: DecisionContext, draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _moved(context: DecisionContext, draft: Reservation, request: ReservationRequest) -> Reservation:
     """The draft with changed times."""
     start_at, end_at = draft.start_at, draft.end_at
-    if asked.start_at is not None:
+    if request.start_at is not None:
         if draft.began and not draft.floating:
             raise Refused("ESLURM_RSV_ALREADY_STARTED")
-        if asked.start_at < context.now - LATE_SECONDS:
+        if request.start_at < context.now - LATE_SECONDS:
             raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the start time is in the past")
-        end_at += asked.start_at - start_at
-        start_at = asked.start_at
-    if asked.duration_seconds is not None:
-        end_at = start_at + asked.duration_seconds
-    if asked.end_at is not None:
-        end_at = asked.end_at
+        end_at += request.start_at - start_at
+        start_at = request.start_at
+    if request.duration_seconds is not None:
+        end_at = start_at + request.duration_seconds
+    if request.end_at is not None:
+        end_at = request.end_at
     if (start_at, end_at) != (draft.start_at, draft.end_at):
         _check_end(start_at, end_at, draft.flags, context.now)
     float_seconds = draft.float_seconds
-    if draft.floating and asked.start_at is not None:
-        float_seconds = max(0.0, asked.float_seconds or asked.start_at - context.now)
+    if draft.floating and request.start_at is not None:
+        float_seconds = max(0.0, request.float_seconds or request.start_at - context.now)
     return replace(draft, start_at=start_at, end_at=end_at, float_seconds=float_seconds)
 
 
-def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
+def _replaced(
+    context: DecisionContext, old: Reservation, draft: Reservation, request: ReservationRequest
+) -> Reservation:
     """The draft with other nodes, if some are asked for; otherwise its nodes are checked at the new times."""
     state = context.state
-    placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
+    placed = (
+        request.nodes,
+        request.node_count,
+        request.core_counts,
+        request.cpu_count,
+        request.gres,
+        request.gres_per_node,
+    )
     if any(item is not None for item in placed):
-        if (draft.cpus or asked.core_counts is not None or asked.cpu_count is not None) and old.cpus:
+        if (draft.cpus or request.core_counts is not None or request.cpu_count is not None) and old.cpus:
             raise Refused("ESLURM_CORE_RESERVATION_UPDATE")
-        if asked.node_count is not None and asked.nodes is None:
-            return _resized(context, draft, asked.node_count)
+        if request.node_count is not None and request.nodes is None:
+            return _resized(context, draft, request.node_count)
         fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
-        if asked.nodes == ():
+        if request.nodes == ():
             # Any nodes will do from now on, including the present ones.
-            return _resized(context, fresh, len(old.nodes) if asked.node_count is None else asked.node_count)
-        fresh, wanted = _with_place(state, fresh, asked)
+            return _resized(context, fresh, len(old.nodes) if request.node_count is None else request.node_count)
+        fresh, wanted = _with_place(state, fresh, request)
         return place(state, fresh, wanted, context.now)
-    if asked.partition and asked.partition not in state.partitions:
+    if request.partition and request.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     # A reservation that only shrinks in time still has all its nodes. One that grows may meet jobs and other
     # reservations in the time that it gains.
@@ -498,8 +508,8 @@ def _finish(context: DecisionContext, reservation: Reservation) -> None:
     if "NO_HOLD_JOBS_AFTER_END" in reservation.flags:
         return
     for job in users_of(context.state, reservation.name):
-        left = [name for name in names_of(job.spec) if name in context.state.reservations]
-        if job.state is JobState.PENDING and job.hold is Hold.NONE and not left:
+        existing = [name for name in names_of(job.spec) if name in context.state.reservations]
+        if job.state is JobState.PENDING and job.hold is Hold.NONE and not existing:
             context.record(
                 JobHeld(
                     at=context.now,

@@ -70,7 +70,7 @@ def with_nodes(state: State, draft: Reservation, wanted: WantedResources, now: f
 def counted(state: State, reservation: Reservation) -> Reservation:
     """The reservation with its number of cores and CPUs."""
     cores = cpus = 0
-    #: of whole nodes, by hardware, of which a cluster has few sorts
+    #: results for whole nodes, by hardware, of which a cluster has few sorts
     whole: dict[NodeCapacity, tuple[int, int]] = {}
     for name in reservation.nodes:
         node = state.nodes.get(name)

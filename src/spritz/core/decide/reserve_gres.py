@@ -110,18 +110,18 @@ def _with_gres(
             )
     else:
         # A total: each node gives all that it has free until nothing is missing, so that few nodes are reserved.
-        left = {(name, kind): count for name, kind, count in needs}
+        missing = {(name, kind): count for name, kind, count in needs}
         for name in names:
-            part = _part(state, draft, name, left, now, whole=False) if any(left.values()) else None
+            part = _part(state, draft, name, missing, now, whole=False) if any(missing.values()) else None
             if part is None:
                 continue
             parts[name] = part
             for gres in part[0]:
                 # A device with a type also counts towards a request without one; `_check` has refused requests for
                 # both.
-                key = (gres.name, gres.type) if (gres.name, gres.type) in left else (gres.name, "")
-                left[key] -= gres.count
-        if any(left.values()):
+                key = (gres.name, gres.type) if (gres.name, gres.type) in missing else (gres.name, "")
+                missing[key] -= gres.count
+        if any(missing.values()):
             raise Refused("ESLURM_NODES_BUSY", hint="too few devices are free at that time")
     # Reservations list nodes in the order of the configuration, whatever order they were chosen in.
     ordered = [name for name in state.nodes if name in parts]

@@ -1,4 +1,4 @@
-"""When a batch script is launched: when its job is no longer CONFIGURING, nor any component of its heterogeneous job.
+"""The launch of a batch script: when its job is no longer CONFIGURING, nor any component of its heterogeneous job.
 
 Source: slurm.conf(5) PrologFlags; https://slurm.schedmd.com/heterogeneous_jobs.html.
 """

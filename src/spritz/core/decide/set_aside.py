@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.model.commands.cluster import SetAside
     from spritz.model.job.record import Job
 
-#: what users read at such a job
+#: the text that users see for such a job
 DETAIL = "fault of slurmctld, see its log"
 
 

@@ -51,7 +51,9 @@ _OF_REQUEUES: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_E
 
 
 def settle_siblings(context: DecisionContext) -> None:
-    """Of all jobs that this turn has changed, or every one if the federation is another now."""
+    """Bring the siblings up to date of all jobs that have changed in this turn, or of all jobs if the federation has
+    changed.
+    """
     state = context.state
     # Recording puts the job into `siblings_due` once more; the second time it is settled, and the loop ends.
     due = state.memory.siblings_due
@@ -66,44 +68,46 @@ def settle_siblings(context: DecisionContext) -> None:
 
 
 def _settled_origin(context: DecisionContext, job: Job) -> Job:
-    tie, spec = job.federation, job.spec
-    assert tie is not None, f"job {job.id} has no siblings"
+    federated, spec = job.federation, job.spec
+    assert federated is not None, f"job {job.id} has no siblings"
     federation, cluster = context.state.rules.federation, context.state.settings.cluster_name
-    if job.state is JobState.PENDING and tie.ended_as is not None:
-        tie = replace(tie, ended_as=None, runs_on="", lock="")  # requeued
+    if job.state is JobState.PENDING and federated.ended_as is not None:
+        federated = replace(federated, ended_as=None, runs_on="", lock="")  # requeued
     if job.state.ended and job.flags & JobFlag.REVOKED:
         job = replace(job, flags=int(job.flags & ~JobFlag.REVOKED))  # cancelled while another cluster ran it
-    clusters = _wanted(context.state, job, tie)
+    clusters = _wanted(context.state, job, federated)
     # A copy that is no longer wanted is LEAVING until its cluster has confirmed that it is gone. The entry of a cluster
     # that refused the job stays while it could be asked again, so that it is not.
     entries: list[Sibling] = []
-    for sibling in tie.siblings:
+    for sibling in federated.siblings:
         if sibling.state is SiblingState.REFUSED:
-            entries += [sibling] if not job.state.ended and (sibling.cluster in clusters or tie.runs_on) else []
+            entries += [sibling] if not job.state.ended and (sibling.cluster in clusters or federated.runs_on) else []
         elif sibling.cluster in clusters or sibling.state is SiblingState.LEAVING:
             entries.append(sibling)
         else:
             entries.append(replace(sibling, state=SiblingState.LEAVING))
-    copy, known = tie.copy, {sibling.cluster for sibling in entries}
+    copy, known = federated.copy, {sibling.cluster for sibling in entries}
     for name in clusters:
         if name not in known:
             copy += 1
             entries.append(Sibling(cluster=name, copy=copy, state=SiblingState.DUE))
     local = may_keep(member(federation, cluster), spec) if federation else True
-    tie = replace(tie, siblings=tuple(entries), copy=copy, local=local)
-    return _gated(context, replace(job, federation=tie), bool(tie.lock) or not local)
+    federated = replace(federated, siblings=tuple(entries), copy=copy, local=local)
+    return _gated(context, replace(job, federation=federated), bool(federated.lock) or not local)
 
 
-def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
+def _wanted(state: State, job: Job, federated: Federated) -> list[str]:
     """Other clusters on which there should be a copy."""
-    if tie.runs_on:
-        return [] if job.state.ended else [tie.runs_on]
+    if federated.runs_on:
+        return [] if job.state.ended else [federated.runs_on]
     if not may_have_copies(job):
         return []
     federation, cluster = state.rules.federation, state.settings.cluster_name
     # While a copy has the lock, no further ones are made. Those that exist stay: the lock may be returned.
-    new = () if tie.lock else viable(federation, job.spec)
-    keeping = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
+    new = () if federated.lock else viable(federation, job.spec)
+    keeping = {
+        sibling.cluster for sibling in federated.siblings if may_keep(member(federation, sibling.cluster), job.spec)
+    }
     return [
         other.cluster
         for other in federation
@@ -112,18 +116,18 @@ def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
 
 
 def _settled_copy(context: DecisionContext, job: Job) -> Job:
-    tie = job.federation
-    assert tie is not None, f"job {job.id} has no origin"
-    if job.state is JobState.PENDING and tie.lock == HELD and job.restart_count > _life(tie):
-        tie = replace(tie, lock="")  # requeued: the next life needs the lock again
-    if job.state.ended and tie.lock:
-        tie = replace(tie, lock="")
-    return _gated(context, replace(job, federation=tie), tie.lock in (WANTED, RETURNED))
+    federated = job.federation
+    assert federated is not None, f"job {job.id} has no origin"
+    if job.state is JobState.PENDING and federated.lock == HELD and job.restart_count > _life(federated):
+        federated = replace(federated, lock="")  # requeued: the next life needs the lock again
+    if job.state.ended and federated.lock:
+        federated = replace(federated, lock="")
+    return _gated(context, replace(job, federation=federated), federated.lock in (WANTED, RETURNED))
 
 
-def _life(tie: Federated) -> int:
+def _life(federated: Federated) -> int:
     """The life that the origin knows of."""
-    return int(tie.reported.partition(":")[2] or 0)
+    return int(federated.reported.partition(":")[2] or 0)
 
 
 def _gated(context: DecisionContext, job: Job, gate: bool) -> Job:
@@ -143,21 +147,23 @@ def _gated(context: DecisionContext, job: Job, gate: bool) -> Job:
 
 def sibling_placed(context: DecisionContext, command: SiblingPlaced) -> Done:
     """Another cluster has the copy, or does not take it."""
-    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
-    if job is not None and tie is not None and entry is not None and entry.state is SiblingState.DUE:
+    job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and federated is not None and entry is not None and entry.state is SiblingState.DUE:
         state = SiblingState.REFUSED if command.refusal else SiblingState.PLACED
-        _put(context, job, with_entry(tie, replace(entry, state=state, reason=command.refusal)))
+        _put(context, job, with_entry(federated, replace(entry, state=state, reason=command.refusal)))
     return Done()
 
 
 def sibling_gone(context: DecisionContext, command: SiblingGone) -> Done:
     """Another cluster does not have the copy any more."""
-    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
-    if job is not None and tie is not None and entry is not None and entry.state is SiblingState.LEAVING:
-        tie = replace(tie, siblings=tuple(sibling for sibling in tie.siblings if sibling.cluster != command.cluster))
+    job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and federated is not None and entry is not None and entry.state is SiblingState.LEAVING:
+        federated = replace(
+            federated, siblings=tuple(sibling for sibling in federated.siblings if sibling.cluster != command.cluster)
+        )
         # Cancelled, and queued again since: not before now could it start elsewhere.
-        tie = replace(tie, lock="", runs_on="") if tie.lock == command.cluster else tie
-        _put(context, replace(job, flags=int(job.flags & ~JobFlag.REVOKED)) if not tie.lock else job, tie)
+        federated = replace(federated, lock="", runs_on="") if federated.lock == command.cluster else federated
+        _put(context, replace(job, flags=int(job.flags & ~JobFlag.REVOKED)) if not federated.lock else job, federated)
     return Done()
 
 
@@ -166,62 +172,66 @@ def ask_lock(context: DecisionContext, command: AskLock) -> SiblingAnswer:
     # The lock is for one life of one copy. Messages between clusters may arrive late, twice, or after a newer one:
     # `copy` tells an earlier copy on the same cluster apart, `restart_count` an earlier life, and `asked` numbers the
     # requests of a copy, so that a request from before the lock was returned cannot take it again.
-    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
-    if job is None or tie is None or entry is None:
+    job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is None or federated is None or entry is None:
         return SiblingAnswer(unknown=True)
-    if tie.lock:
-        return SiblingAnswer(granted=tie.lock == command.cluster and command.restart_count == job.restart_count)
+    if federated.lock:
+        return SiblingAnswer(granted=federated.lock == command.cluster and command.restart_count == job.restart_count)
     leaving = entry.state in (SiblingState.LEAVING, SiblingState.REFUSED)
     stale = command.asked <= entry.asked or command.restart_count != job.restart_count
     if leaving or stale or not may_have_copies(job):
         return SiblingAnswer()
-    _put(context, job, replace(tie, lock=command.cluster))
+    _put(context, job, replace(federated, lock=command.cluster))
     return SiblingAnswer(granted=True)
 
 
 def take_lock_back(context: DecisionContext, command: ReturnLock) -> SiblingAnswer:
     """A copy with the lock could not start after all."""
-    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
-    if job is not None and tie is not None and entry is not None and command.asked > entry.asked:
+    job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and federated is not None and entry is not None and command.asked > entry.asked:
         # Noted in any case, so that a late request with a lower number is refused. The lock itself is freed only if it
         # is still this cluster's and no job runs on it.
-        tie = with_entry(tie, replace(entry, asked=command.asked))
-        _put(context, job, replace(tie, lock="") if tie.lock == command.cluster and not tie.runs_on else tie)
+        federated = with_entry(federated, replace(entry, asked=command.asked))
+        _put(
+            context,
+            job,
+            replace(federated, lock="") if federated.lock == command.cluster and not federated.runs_on else federated,
+        )
     return SiblingAnswer()
 
 
 def take_report(context: DecisionContext, command: ReportSibling) -> SiblingAnswer:
-    """What has become of a copy."""
-    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
-    if job is None or tie is None or entry is None or job.state is not JobState.PENDING:
+    """Record a copy's report to its origin: queued again, started or ended."""
+    job, federated, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is None or federated is None or entry is None or job.state is not JobState.PENDING:
         return SiblingAnswer()
     phase = command.phase.partition(":")[0]
     if phase == "pending":
         if command.restart_count > job.restart_count:
-            _queued_again(context, job, replace(tie, lock="", runs_on=""), command)
+            _queued_again(context, job, replace(federated, lock="", runs_on=""), command)
         return SiblingAnswer()
     if command.restart_count < job.restart_count:
         return SiblingAnswer()  # it was sent before what is known already
-    if tie.lock != command.cluster and phase == "started":
+    if federated.lock != command.cluster and phase == "started":
         return SiblingAnswer()
-    if tie.lock != command.cluster:
+    if federated.lock != command.cluster:
         # It was ended before it ran: this cluster gets no other copy.
         refused = replace(entry, state=SiblingState.REFUSED, reason=command.reason or command.state.value)
-        _put(context, job, with_entry(tie, refused))
+        _put(context, job, with_entry(federated, refused))
     elif phase == "started":
         started = replace(job, flags=int(job.flags | JobFlag.REVOKED))
-        _put(context, started, replace(tie, runs_on=command.cluster))
+        _put(context, started, replace(federated, runs_on=command.cluster))
     else:
-        _put(context, job, replace(tie, runs_on=command.cluster, ended_as=command.state))
+        _put(context, job, replace(federated, runs_on=command.cluster, ended_as=command.state))
         end_job(context, context.state.jobs[job.id], JobState.REVOKED, exit_status=command.exit_status)
     return SiblingAnswer()
 
 
-def _queued_again(context: DecisionContext, job: Job, tie: Federated, command: ReportSibling) -> None:
+def _queued_again(context: DecisionContext, job: Job, federated: Federated, command: ReportSibling) -> None:
     reason, eligible_at = eligibility(job.spec, job.hold, job.dependencies, context.now)
     again = replace(
         job,
-        federation=tie,
+        federation=federated,
         flags=int(job.flags & ~JobFlag.REVOKED),
         restart_count=command.restart_count,
         reason=reason,
@@ -235,15 +245,15 @@ def _queued_again(context: DecisionContext, job: Job, tie: Federated, command: R
 def _entry(state: State, job_id: int, cluster: str, copy: int) -> tuple[Job | None, Federated | None, Sibling | None]:
     """The job, its tie and this very copy; None for what is not known."""
     job = state.jobs.get(job_id)
-    tie = job.federation if job is not None else None
-    if tie is None or not tie.is_origin:
+    federated = job.federation if job is not None else None
+    if federated is None or not federated.is_origin:
         return None, None, None
-    entry = entry_of(tie, cluster)
-    return job, tie, entry if entry is not None and entry.copy == copy else None
+    entry = entry_of(federated, cluster)
+    return job, federated, entry if entry is not None and entry.copy == copy else None
 
 
-def _put(context: DecisionContext, job: Job, tie: Federated) -> None:
-    after = replace(job, federation=tie)
+def _put(context: DecisionContext, job: Job, federated: Federated) -> None:
+    after = replace(job, federation=federated)
     if after != context.state.jobs[job.id]:
         context.record(JobUpdated(at=context.now, job=after))
 
@@ -254,8 +264,8 @@ def _put(context: DecisionContext, job: Job, tie: Federated) -> None:
 def queue_sibling(context: DecisionContext, command: QueueSibling) -> SiblingAnswer:
     """A copy of a job of another cluster, under the job's number."""
     old = context.state.jobs.get(command.job_id)
-    tie = old.federation if old is not None else None
-    if tie is not None and tie.copy >= command.copy:
+    federated = old.federation if old is not None else None
+    if federated is not None and federated.copy >= command.copy:
         return SiblingAnswer()  # it came before
     if old is not None and (not old.state.ended or old.flags & COMPLETING or peers(old)):
         raise Refused("ESLURM_DUPLICATE_JOB_ID", hint="an earlier copy of the job is still here")
@@ -267,64 +277,64 @@ def queue_sibling(context: DecisionContext, command: QueueSibling) -> SiblingAns
         return SiblingAnswer(refusal=refused.rejection.text)
     if old is not None:
         context.record(JobsPurged(at=context.now, job_ids=(old.id,)))
-    tie = Federated(origin=command.origin, copy=command.copy, reported=f"pending:{command.restart_count}")
-    job = replace(job, federation=tie, restart_count=command.restart_count)
+    federated = Federated(origin=command.origin, copy=command.copy, reported=f"pending:{command.restart_count}")
+    job = replace(job, federation=federated, restart_count=command.restart_count)
     context.record(JobQueued(at=context.now, job=job))
     return SiblingAnswer()
 
 
 def want_lock(context: DecisionContext, job: Job) -> None:
     """The copy could start now, with the lock."""
-    tie = job.federation
-    if tie is not None and not tie.is_origin and not tie.lock:
-        _put(context, job, replace(tie, lock=WANTED, asked=tie.asked + 1))
+    federated = job.federation
+    if federated is not None and not federated.is_origin and not federated.lock:
+        _put(context, job, replace(federated, lock=WANTED, asked=federated.asked + 1))
 
 
 def lock_answered(context: DecisionContext, command: LockAnswered) -> Done:
     """The origin has granted the lock, keeps it (it is asked again), or knows no such copy."""
     job = context.state.jobs.get(command.job_id)
-    tie = job.federation if job is not None else None
-    if job is None or tie is None or tie.lock != WANTED or tie.asked != command.asked:
+    federated = job.federation if job is not None else None
+    if job is None or federated is None or federated.lock != WANTED or federated.asked != command.asked:
         return Done()
     if command.unknown:
         end_job(context, job, JobState.REVOKED)
     elif command.granted:
-        _put(context, job, replace(tie, lock=HELD))
+        _put(context, job, replace(federated, lock=HELD))
     return Done()
 
 
 def lock_unused(context: DecisionContext, command: LockUnused) -> Done:
-    """Its resources have gone to another job meanwhile: siblings may go first."""
+    """Return the lock, since the job's resources have gone to another job meanwhile: its siblings may start first."""
     job = context.state.jobs.get(command.job_id)
-    tie = job.federation if job is not None else None
-    if job is not None and tie is not None and tie.lock == HELD and job.state is JobState.PENDING:
-        _put(context, job, replace(tie, lock=RETURNED))
+    federated = job.federation if job is not None else None
+    if job is not None and federated is not None and federated.lock == HELD and job.state is JobState.PENDING:
+        _put(context, job, replace(federated, lock=RETURNED))
     return Done()
 
 
 def lock_returned(context: DecisionContext, command: LockReturned) -> Done:
     """The origin has its lock back: this copy may ask for it again."""
     job = context.state.jobs.get(command.job_id)
-    tie = job.federation if job is not None else None
-    if job is not None and tie is not None and tie.lock == RETURNED and tie.asked == command.asked:
-        _put(context, job, replace(tie, lock=""))
+    federated = job.federation if job is not None else None
+    if job is not None and federated is not None and federated.lock == RETURNED and federated.asked == command.asked:
+        _put(context, job, replace(federated, lock=""))
     return Done()
 
 
 def report_taken(context: DecisionContext, command: ReportTaken) -> Done:
     """The origin knows this phase of the copy."""
     job = context.state.jobs.get(command.job_id)
-    tie = job.federation if job is not None else None
-    if job is not None and tie is not None and not tie.is_origin and tie.copy == command.copy:
-        _put(context, job, replace(tie, reported=command.phase))
+    federated = job.federation if job is not None else None
+    if job is not None and federated is not None and not federated.is_origin and federated.copy == command.copy:
+        _put(context, job, replace(federated, reported=command.phase))
     return Done()
 
 
 def revoke_sibling(context: DecisionContext, command: RevokeSibling) -> SiblingAnswer:
     """The origin takes the copy back: it is ended, whatever it does."""
     job = context.state.jobs.get(command.job_id)
-    tie = job.federation if job is not None else None
-    if job is None or tie is None or tie.is_origin or tie.copy != command.copy:
+    federated = job.federation if job is not None else None
+    if job is None or federated is None or federated.is_origin or federated.copy != command.copy:
         return SiblingAnswer()
     if not job.state.ended:
         state = JobState.CANCELLED if job.state.active else JobState.REVOKED
@@ -332,5 +342,5 @@ def revoke_sibling(context: DecisionContext, command: RevokeSibling) -> SiblingA
     ended = context.state.jobs[job.id]
     # The origin knows: nothing is left to report.
     ended = replace(ended, flags=int(ended.flags & ~_OF_REQUEUES))
-    _put(context, ended, replace(tie, reported=phase_of(ended), lock=""))
+    _put(context, ended, replace(federated, reported=phase_of(ended), lock=""))
     return SiblingAnswer()

@@ -349,7 +349,7 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
 
 
 def _check_types(requests: list[GresRequest]) -> None:
-    """The same GRES with and without a type has no meaning."""
+    """Refuse requests for the same GRES both with and without a type."""
     typed = {item.name for item in requests if item.type}
     if any(not item.type and item.name in typed for item in requests):
         raise Refused("ESLURM_INVALID_GRES_TYPE")

@@ -3,7 +3,7 @@
 The scheduler planned from a snapshot that may be stale, so `start_refusal` repeats every check that protects an
 invariant: eligibility, limits, licenses, reservations and free resources. It does not repeat policy such as order.
 
-Source: DESIGN "snapshot, plan, check, apply"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
+Source: docs/architecture.md, "A plan may be stale"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
     """The time limit of this start in minutes: --time-min lets the plan shorten it, and it ends by --deadline."""
     spec, most = job.spec, start.time_limit_minutes
     if spec.deadline_at:
-        left = int((spec.deadline_at - now) // 60)
-        most = left if most is None else min(most, left)
+        until_deadline = int((spec.deadline_at - now) // 60)
+        most = until_deadline if most is None else min(most, until_deadline)
     home = state.partitions[start.allocation.partition]
     return granted_minutes(spec, home, state.rules.placing(spec.qos), most)
 

@@ -45,9 +45,9 @@ def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     spec = command.spec
     # srun repeats a request whose answer was lost, for example by a restart of the controller. Its I/O key is random,
     # so it identifies the step that the first attempt created.
-    made = _made_before(context, command) if command.again and spec.io_key else None
-    if made is not None:
-        return _created(made)
+    existing = _made_before(context, command) if command.again and spec.io_key else None
+    if existing is not None:
+        return _created(existing)
     job = _running_job(context, command.job_id)
     settings = context.state.settings
     check_submit_line(settings, spec.submit_line)
@@ -94,9 +94,9 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"components are numbered from 0 to {leader.het_size - 1}")
     # Components have consecutive ids, beginning with the leader's.
     jobs = [_running_job(context, leader.id + number) for number in groups]
-    made = _parts_made_before(context, command, jobs) if command.again else []
-    if made:
-        return _created(*made)
+    existing = _parts_made_before(context, command, jobs) if command.again else []
+    if existing:
+        return _created(*existing)
     settings = context.state.settings
     if len(groups) > 1 and "disable_hetjob_steps" in dict(settings.scheduler_parameters):
         raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
@@ -172,9 +172,9 @@ def _het_steps(
 def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
     parts = []
     for job, (_number, spec) in zip(jobs, command.parts, strict=True):
-        made = _made_before(context, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
-        if made is not None:
-            parts.append(made)
+        existing = _made_before(context, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
+        if existing is not None:
+            parts.append(existing)
     return parts if len(parts) == len(jobs) else []
 
 

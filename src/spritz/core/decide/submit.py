@@ -103,13 +103,13 @@ def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
         )
 
 
-def with_siblings(state: State, job: Job, asked: JobSpec) -> Job:
-    """The job as the origin of its siblings, if it may have any. `asked`: the request without our defaults."""
+def with_siblings(state: State, job: Job, submitted: JobSpec) -> Job:
+    """The job as the origin of its siblings, if it may have any. `submitted`: the request without our defaults."""
     federation, cluster = state.rules.federation, state.settings.cluster_name
     if not federation or job.het_job_id or not may_have_siblings(job.spec):
         return job
     spec = job.spec
-    request = replace(asked, uid=spec.uid, gid=spec.gid, user=spec.user, group=spec.group, groups=())
+    request = replace(submitted, uid=spec.uid, gid=spec.gid, user=spec.user, group=spec.group, groups=())
     local = cluster in viable(federation, spec)
     return replace(job, federation=Federated(origin=cluster, request=request, local=local))
 

@@ -109,7 +109,7 @@ def _gains(first: list[Job], others: list[Job], in_force: dict[int, int]) -> lis
 
 
 def _raised(first: list[Job], goals: list[int], in_force: dict[int, int], extra: int) -> list[tuple[Job, int]]:
-    """What each of the first jobs gains. `goals`: their new priorities, lowest first, without `extra`."""
+    """The first jobs with their gains in priority. `goals`: their new priorities, lowest first, without `extra`."""
     return [(job, goal + extra - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
 
 

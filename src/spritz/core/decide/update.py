@@ -204,8 +204,8 @@ def _check_rights(context: DecisionContext, job: Job, spec: JobSpec, priority: i
     if spec.account != job.spec.account and context.caller.uid != job.spec.uid:
         _need_both_accounts(context, spec)
     # 0 means no limit at submission, and "now" for a running job.
-    asked = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
-    longer = asked > (job.time_limit_minutes or INFINITE)
+    requested = INFINITE if spec.time_limit_minutes is None else spec.time_limit_minutes
+    longer = requested > (job.time_limit_minutes or INFINITE)
     if (
         longer
         and spec.time_limit_minutes != job.spec.time_limit_minutes
@@ -339,22 +339,27 @@ def _change(context: DecisionContext, job: Job, changes: dict[str, object], prio
 def _with_request(before: Job, after: Job) -> Job:
     """What a pending job's origin asks of other clusters is the same: copies of the old request are taken back, and
     others made."""
-    tie = after.federation
-    if tie is None or tie.request is None or after.spec == before.spec or after.state is not JobState.PENDING:
+    federated = after.federation
+    if (
+        federated is None
+        or federated.request is None
+        or after.spec == before.spec
+        or after.state is not JobState.PENDING
+    ):
         return after
     changed = {
         name: getattr(after.spec, name)
         for name in JobSpec.__struct_fields__
         if getattr(after.spec, name) != getattr(before.spec, name)
     }
-    request = replace(tie.request, **changed)
+    request = replace(federated.request, **changed)
     siblings = tuple(
         sibling
-        if sibling.state is SiblingState.LEAVING or sibling.cluster in (tie.runs_on, tie.lock)
+        if sibling.state is SiblingState.LEAVING or sibling.cluster in (federated.runs_on, federated.lock)
         else replace(sibling, state=SiblingState.LEAVING)
-        for sibling in tie.siblings
+        for sibling in federated.siblings
     )
-    return replace(after, federation=replace(tie, request=request, siblings=siblings))
+    return replace(after, federation=replace(federated, request=request, siblings=siblings))
 
 
 def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object]) -> None:

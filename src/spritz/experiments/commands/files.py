@@ -37,38 +37,40 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     known = record.read(directory)
     if not known.code:
         raise ExperimentError(f"{entry.name} ran in place: its files are where its command was called")
-    found = [
+    changed = [
         file
         for file in written.files(base, directory, known)
         if fnmatch.fnmatchcase(file.path, arguments.pattern)
         or fnmatch.fnmatchcase(os.path.basename(file.path), arguments.pattern)
     ]
     if arguments.get:
-        _copy(directory / "code", found, Path(arguments.get), force=arguments.force)
+        _copy(directory / "code", changed, Path(arguments.get), force=arguments.force)
     if arguments.json:
-        terminal.out(json.dumps({"run": entry.name, "files": [asdict(file) for file in found]}, indent=1) + "\n")
+        terminal.out(json.dumps({"run": entry.name, "files": [asdict(file) for file in changed]}, indent=1) + "\n")
         return 0
-    for file in found:
+    for file in changed:
         at = datetime.fromtimestamp(file.changed_at).strftime("%m-%d %H:%M")
         terminal.out(f"{size(file.size):>6}  {at}  {file.path}\n")
-    if not found:
+    if not changed:
         what = "nothing" if arguments.pattern == "*" else f"no file like {arguments.pattern}"
         terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
         return 1
     if arguments.get:
-        terminal.err(f"spritz: {len(found)} files, {size(sum(file.size for file in found))}, are in {arguments.get}\n")
+        terminal.err(
+            f"spritz: {len(changed)} files, {size(sum(file.size for file in changed))}, are in {arguments.get}\n"
+        )
     return 0
 
 
-def _copy(code: Path, found: list[written.Written], target: Path, *, force: bool) -> None:
+def _copy(code: Path, changed: list[written.Written], target: Path, *, force: bool) -> None:
     """Copy the files with their directories; all that can be, unless one is there already. Raises ExperimentError."""
-    there = [file.path for file in found if os.path.lexists(target / file.path)]
+    there = [file.path for file in changed if os.path.lexists(target / file.path)]
     if there and not force:
         raise ExperimentError(
             f"{target / there[0]} is there already" + (f", and {len(there) - 1} more" if len(there) > 1 else ""),
             hint="--force replaces them",
         )
-    for file in found:
+    for file in changed:
         place = target / file.path
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

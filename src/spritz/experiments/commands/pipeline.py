@@ -63,27 +63,27 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         if not name or not equals:
             raise ExperimentError(f"--set {item}: NAME=VALUE is expected", exit_code=2)
         parameters[name] = value
-    made = definition.load(Path(arguments.file), parameters, directory)
-    made.name = arguments.name or made.name
+    defined = definition.load(Path(arguments.file), parameters, directory)
+    defined.name = arguments.name or defined.name
     project_settings = settings.read(directory)
     env: dict[str, str] = project_settings.run.get("env", {})
     # The jobs inherit these from us, so no file has them.
     hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
     code = None if arguments.no_snapshot else submission.freeze(directory, project_settings)
     tell_unfrozen(submission.code_mapping(code), terminal)
-    digest = definition.digest(made, f"{code.tree} {code.directory}" if code else str(directory))
-    if (left := _left_behind(base, made.name, digest)) is not None:
-        terminal.err(f"spritz: {left.name} was being submitted when that was cut short; going on with it\n")
-        pipeline = left
+    digest = definition.digest(defined, f"{code.tree} {code.directory}" if code else str(directory))
+    if (interrupted := _left_behind(base, defined.name, digest)) is not None:
+        terminal.err(f"spritz: {interrupted.name} was being submitted when that was cut short; going on with it\n")
+        pipeline = interrupted
     else:
-        files = {} if code is None else cache.file_digests(code, base / "snapshots.git", made.steps)
-        name, place = state.make(base, made.name)
+        files = {} if code is None else cache.file_digests(code, base / "snapshots.git", defined.steps)
+        name, place = state.make(base, defined.name)
         pipeline = state.Pipeline(
             directory=place,
             name=name,
             user=submission.user(),
             created_at=time.time(),
-            definition=made,
+            definition=defined,
             code=code,
             work_directory=str(directory),
             defaults={**project_settings.run, "env": {key: value for key, value in env.items() if key not in hidden}},

@@ -181,7 +181,7 @@ def _shown(entry: Entry, wanted: Sequence[str]) -> str:
 
 
 def _state(states: Mapping[str, int]) -> str:
-    """Of a group: what some of its runs are doing, else how they ended."""
+    """The state of a group: the present state of some of its runs, else how they ended."""
     order = ("RUNNING", "COMPLETING", "PENDING")
     known = [*(state for state in order if state in states), *(state for state in states if state in OPEN)]
     if known:

@@ -99,8 +99,8 @@ def _jobs(pipeline: Pipeline, store: Store, environment: Mapping[str, str]) -> _
     for batch in batches:
         job_id = pipeline.claimed(batch.name)
         if not job_id:
-            if left := _named(batch, pipeline):
-                pipeline.claim(batch.name, left)
+            if named := _named(batch, pipeline):
+                pipeline.claim(batch.name, named)
             else:
                 _queue(pipeline, batch, store, environment)
             job_id = pipeline.claimed(batch.name)

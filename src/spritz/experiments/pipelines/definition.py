@@ -51,9 +51,9 @@ class StepRecord:
     """One step. References to values of steps stand as {"$step": NAME}, the item of a map as {"$item": true}."""
 
     name: str
-    #: of FILE.py; "" for a command
+    #: the function's name in FILE.py; "" for a command
     function: str = ""
-    #: of the function, or of nothing for a command
+    #: the source text of the function; "" for a command
     source: str = ""
     #: words; or the arguments of the function
     arguments: list[Any] = field(default_factory=list)
@@ -211,8 +211,8 @@ class _Trace:
         self.file = file
         self.steps: list[StepRecord] = []
 
-    def add(self, made: Step, arguments: Sequence[Any], named: Mapping[str, Any], over: Any, after: Any) -> Ref:
-        function = made.function
+    def add(self, called: Step, arguments: Sequence[Any], named: Mapping[str, Any], over: Any, after: Any) -> Ref:
+        function = called.function
         record = StepRecord(
             name=self.free_name(function.__name__),
             function=function.__name__,
@@ -223,7 +223,7 @@ class _Trace:
             named={key: _plain(argument, f"{function.__name__}: argument {key}") for key, argument in named.items()},
             over=None if over is None else _plain(over, f"{function.__name__}: what is mapped over"),
         )
-        return self.complete(record, made.options, after)
+        return self.complete(record, called.options, after)
 
     def add_command(self, name: str, words: Sequence[Any], over: Any, after: Any, options: Mapping[str, Any]) -> Ref:
         if not _NAME.match(name):
@@ -353,11 +353,11 @@ def _load_python(file: Path, shown: str, parameters: Mapping[str, str]) -> Defin
         raise
     except BaseException as error:
         raise ExperimentError(f"{file}: {type(error).__name__}: {error}") from error
-    made = [var for var in vars(module).values() if getattr(var, "spritz_pipeline", False)]
-    if len(made) != 1:
-        raise ExperimentError(f"{file}: one function with @pipeline is expected, and there are {len(made)}")
+    pipelines = [var for var in vars(module).values() if getattr(var, "spritz_pipeline", False)]
+    if len(pipelines) != 1:
+        raise ExperimentError(f"{file}: one function with @pipeline is expected, and there are {len(pipelines)}")
     values = {key: _parameter(value) for key, value in parameters.items()}
-    signature = inspect.signature(made[0])
+    signature = inspect.signature(pipelines[0])
     for key in values:
         if key not in signature.parameters:
             near = nearest(key, tuple(signature.parameters))
@@ -366,7 +366,7 @@ def _load_python(file: Path, shown: str, parameters: Mapping[str, str]) -> Defin
             )
     _tracing = _Trace(shown)
     try:
-        made[0](**values)
+        pipelines[0](**values)
         steps = _tracing.steps
     except ExperimentError:
         raise
@@ -374,7 +374,7 @@ def _load_python(file: Path, shown: str, parameters: Mapping[str, str]) -> Defin
         raise ExperimentError(f"{file}: {type(error).__name__}: {error}") from error
     finally:
         _tracing = None
-    return Definition(made[0].__name__, shown, values, steps)
+    return Definition(pipelines[0].__name__, shown, values, steps)
 
 
 def _parameter(text: str) -> Any:
@@ -476,17 +476,17 @@ def _template(text: str, names: Mapping[str, Any], values: Mapping[str, Any], *,
 
 def _ordered(steps: list[StepRecord], where: str) -> list[StepRecord]:
     """Each after its sources. Raises ExperimentError naming a circle."""
-    left, done = list(steps), list[StepRecord]()
-    while left:
-        ready = [step for step in left if all(source in {d.name for d in done} for source in step.sources)]
+    unordered, done = list(steps), list[StepRecord]()
+    while unordered:
+        ready = [step for step in unordered if all(source in {d.name for d in done} for source in step.sources)]
         if not ready:
-            raise ExperimentError(f"{where}: steps depend on one another: {', '.join(step.name for step in left)}")
+            raise ExperimentError(f"{where}: steps depend on one another: {', '.join(step.name for step in unordered)}")
         done += ready
-        left = [step for step in left if step not in ready]
+        unordered = [step for step in unordered if step not in ready]
     return done
 
 
 def digest(definition: Definition, tree: str) -> str:
-    """Of a pipeline and its code: whether two submissions are one."""
+    """A digest of a pipeline and its code: two submissions with the same digest are one."""
     text = json.dumps([definition.to_json(), tree], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

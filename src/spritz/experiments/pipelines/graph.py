@@ -1,4 +1,4 @@
-"""How a pipeline fares: each step's state and units, as a graph for the terminal and as plain data."""
+"""The progress of a pipeline: each step's state and units, as a graph for the terminal and as plain data."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
         over = next(references(pipeline.definition.step(step.name).over), "")
         needs = ", ".join(f"each of {source}" if source == over else source for source in step.sources)
         counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(step.counts.items()))
-        told = counts if step.mapped and step.units else "from cache" if step.counts.get("CACHED") else ""
-        words = [labels[step.name].ljust(width), step.state.ljust(10), told]
+        remark = counts if step.mapped and step.units else "from cache" if step.counts.get("CACHED") else ""
+        words = [labels[step.name].ljust(width), step.state.ljust(10), remark]
         words += [f"← {needs}"] if needs else []
         words += [step.runs[0]] if len(step.runs) == 1 and not step.mapped else []
         lines.append("  ".join(part for part in words if part.strip()).rstrip())

@@ -32,7 +32,7 @@ from spritz.experiments.home import lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
 from spritz.experiments.snapshot import Snapshot
 
-#: of pipeline.json; a newer one is refused
+#: format of pipeline.json; a newer one is refused
 FORMAT = 1
 
 #: None: the step is one unit
@@ -126,7 +126,7 @@ class Pipeline:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time; the lock goes with the process."""
+        """Hold the pipeline's lock, one process at a time; it is released when the process ends."""
         with (self.directory / "lock").open("a") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX)

@@ -28,10 +28,10 @@ _PATIENCE_SECONDS = (1, 5, 15, 30, 60, 120, 240)
 
 def main(arguments: list[str]) -> int:
     """The status to leave with: the command's, 1 for an exception, 70 if what follows could not be submitted."""
-    directory, batch, *rest = arguments
+    directory, batch, *unit_words = arguments
     pipeline = Pipeline.load(Path(directory))
     os.environ["SPRITZ_HOME"] = str(pipeline.directory.parent.parent)
-    unit: Unit = int(rest[0]) if rest else None
+    unit: Unit = int(unit_words[0]) if unit_words else None
     step = pipeline.definition.step(batch.rpartition(".")[0])
     job_id = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
     if (right := pipeline.claim(batch, job_id)) != job_id:
@@ -132,8 +132,8 @@ def _command(pipeline: Pipeline, step: StepRecord, unit: Unit, output: str) -> i
 
 
 def _submit_rest(pipeline: Pipeline, step: StepRecord) -> int:
-    own = {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", *(step.options.get("env") or {})}
-    environment = {key: value for key, value in os.environ.items() if key not in own}
+    replaced = {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", *(step.options.get("env") or {})}
+    environment = {key: value for key, value in os.environ.items() if key not in replaced}
     for patience in (*_PATIENCE_SECONDS, 0):
         try:
             submitted = advance(pipeline, Store(pipeline.directory.parent.parent), environment=environment)

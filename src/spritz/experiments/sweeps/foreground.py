@@ -36,13 +36,13 @@ def launch(plan: Plan, request: submission.Request, store: Store, terminal: Term
 
 def follow(sweep: Sweep, store: Store, terminal: Terminal) -> int:
     """Wait until all trials have ended; print their results on the way."""
-    told = ""
+    printed = ""
     while True:
         entries = queue.entries_of(sweep, store)
         count = Counter(entry.state for entry in entries)
         words = ", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))
-        if words != told:
-            told = words
+        if words != printed:
+            printed = words
             terminal.err(f"spritz: {words}\n")
         if set(count) <= states.ENDED:
             break

@@ -36,9 +36,9 @@ def plan(command: Sequence[str], settings: Sequence[str], arguments: str = "flag
         parameters[name] = values(text)
     if not command:
         raise ExperimentError("no command given", hint="spritz run -m lr=0.1,0.01 -- python train.py", exit_code=2)
-    made = plans.parse({"command": list(command), "parameters": parameters, "arguments": arguments}, "-m")
-    plans.need_reasonable(made, confirmed=False)
-    return made
+    parsed = plans.parse({"command": list(command), "parameters": parameters, "arguments": arguments}, "-m")
+    plans.need_reasonable(parsed, confirmed=False)
+    return parsed
 
 
 def values(text: str) -> list[str]:
@@ -92,8 +92,8 @@ def of_hydra(command: Sequence[str], directory: Path) -> tuple[Plan | None, str]
     if any("interval(" in word or "glob(" in word or "hydra/" in word for word in after):
         return None, "this Hydra multirun has a sweeper of its own: it runs as it is, in one job"
     remaining = [word for word in after if word not in several]
-    made = plan([*command[: script + 1], *remaining], several, "hydra")
-    return made, "Hydra's -m: each combination is a trial of a sweep (--no-sweep runs them in one job)"
+    sweep_plan = plan([*command[: script + 1], *remaining], several, "hydra")
+    return sweep_plan, "Hydra's -m: each combination is a trial of a sweep (--no-sweep runs them in one job)"
 
 
 def _is_setting(word: str) -> bool:

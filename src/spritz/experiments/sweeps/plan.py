@@ -45,7 +45,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a sweep varies, how, and for how many trials: the checked contents of sweep.yaml or of the options."""
+    """The checked contents of sweep.yaml or of the options: parameters, method and number of trials."""
 
     command: tuple[str, ...]
     parameters: tuple[Parameter, ...]

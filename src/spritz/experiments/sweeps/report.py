@@ -100,8 +100,8 @@ def silence(sweep: Sweep, rows: Sequence[Row]) -> str:
     if not metric or not complete or any(row.trial.value is not None for row in complete):
         return ""
     others = sorted({name for row in complete[:50] for name in trials.metrics_of(row.trial.directory)})
-    told = f"they reported {', '.join(others)}" if others else "nothing is in their $SPRITZ_RUN_DIR/metrics.jsonl"
-    return f"warning: none of {len(complete)} complete trials has reported {metric}; {told}"
+    instead = f"they reported {', '.join(others)}" if others else "nothing is in their $SPRITZ_RUN_DIR/metrics.jsonl"
+    return f"warning: none of {len(complete)} complete trials has reported {metric}; {instead}"
 
 
 def axes(sweep: Sweep, rows: Sequence[Row]) -> list[str]:

@@ -39,15 +39,15 @@ class Peer:
     complete: bool
 
 
-def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool, judged: int = -1) -> str:
+def stop(policy: Policy, of_trial: Reports, peers: Iterable[Peer], *, maximize: bool, judged: int = -1) -> str:
     """Why the trial should stop now; "" if it should continue.
 
     Reports up to step `judged` were judged before: once a trial has passed a rung, later trials do not change that.
     """
-    if not own or max(own) <= judged:
+    if not of_trial or max(of_trial) <= judged:
         return ""
     sign = -1.0 if maximize else 1.0
-    signed = {step: sign * value for step, value in own.items()}
+    signed = {step: sign * value for step, value in of_trial.items()}
     others = [({step: sign * value for step, value in peer.reports.items()}, peer.complete) for peer in peers]
     if policy.method == "asha":
         return _asha(policy, signed, [reports for reports, _ in others], judged)
@@ -56,14 +56,14 @@ def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool,
     return ""
 
 
-def _asha(policy: Policy, own: Reports, peers: list[Reports], judged: int) -> str:
+def _asha(policy: Policy, of_trial: Reports, peers: list[Reports], judged: int) -> str:
     """The trial continues if it is among the best 1/reduction of the trials that reached its rung before it."""
-    last, at = max(own), policy.min_steps
+    last, at = max(of_trial), policy.min_steps
     while at <= last:
         if at <= judged:
             at *= policy.reduction
             continue
-        value = _at_rung(own, at)
+        value = _at_rung(of_trial, at)
         if math.isnan(value):
             return f"the metric is not a number at step {at}"
         others = [_at_rung(peer, at) for peer in peers if max(peer, default=-1) >= at]
@@ -80,15 +80,15 @@ def _at_rung(reports: Reports, at: int) -> float:
     return reports[min(step for step in reports if step >= at)]
 
 
-def _median(policy: Policy, own: Reports, complete: list[Reports]) -> str:
+def _median(policy: Policy, of_trial: Reports, complete: list[Reports]) -> str:
     """The trial continues while its best value so far is not worse than the median of complete trials at this step."""
-    step = max(own)
+    step = max(of_trial)
     if len(complete) < policy.startup_trials or step < policy.warmup_steps:
         return ""
     values = [value for reports in complete if (value := reports.get(step, math.nan)) == value]
     if not values:
         return ""
-    numbers = [value for value in own.values() if value == value]
+    numbers = [value for value in of_trial.values() if value == value]
     if not numbers:
         return "the metric is not a number"
     median = statistics.median(values)

@@ -115,15 +115,15 @@ def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -
     numbers = [path.name.removeprefix(f"{base}-") for path in folder.glob(f"{base}-*")]
     number = max((int(text) for text in numbers if text.isdecimal()), default=0) + 1
     while True:
-        made = Sweep(name=f"{base}-{number}", user=user, created_at=at, home=home, plan=plan, size=size)
+        sweep = Sweep(name=f"{base}-{number}", user=user, created_at=at, home=home, plan=plan, size=size)
         try:
-            if (home / "runs" / f"{made.name}.1").exists():
+            if (home / "runs" / f"{sweep.name}.1").exists():
                 raise FileExistsError
-            made.directory.mkdir()
+            sweep.directory.mkdir()
         except FileExistsError:
             number += 1
             continue
-        return made
+        return sweep
 
 
 def assignments(plan: Plan, point: Mapping[str, Any]) -> str:

@@ -32,15 +32,15 @@ _KILL_SECONDS = 20.0
 def main(words: list[str]) -> int:
     """0, or 1 with a line on standard error."""
     try:
-        verb, directory, index, *rest = words
+        verb, directory, index, *following = words
         path = Path(directory)
         sweep = sweeps.read(path.parent.parent, path.name)
         if verb == "ask":
             ask(sweep, int(index))
         elif verb == "notify":
-            return tell(sweep, int(index), rest[0])
+            return tell(sweep, int(index), following[0])
         else:
-            watch(sweep, int(index), int(rest[0]), int(rest[1]))
+            watch(sweep, int(index), int(following[0]), int(following[1]))
     except ExperimentError as error:
         sys.stderr.write(f"spritz: {error.message}{f' ({error.hint})' if error.hint else ''}\n")
         return 1

@@ -1,4 +1,4 @@
-"""What slurmdbd keeps of jobs, and answers about it.
+"""slurmdbd's records of jobs, and its answers about them.
 
 `records`, `accounting_admin`   its records and queries; those of `sacctmgr`
 `accounting_of`, `step_usage`   what the controller reports of a job; usage of steps as text

@@ -88,9 +88,9 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
     record.cancelled_by = job.cancelled_by_uid
-    asked = job_tres.requested(job)
-    record.tres_requested = tres_text((*asked, *licenses.requested(spec.licenses)))
-    record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
+    requested = job_tres.requested(job)
+    record.tres_requested = tres_text((*requested, *licenses.requested(spec.licenses)))
+    record.requested_cpus, record.requested_nodes = requested[0][1], spec.nodes_min
     if allocation is not None:
         allocate(record, allocation, job.billing, job.licenses)
     record.licenses = text(spec.licenses)

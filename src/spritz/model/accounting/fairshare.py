@@ -1,4 +1,4 @@
-"""What sshare asks for: the shares and the usage of associations.
+"""The query of sshare: the shares and the usage of associations.
 
 Source: sshare(1); OpenAPI `shares_resp` v0.0.43.
 """

@@ -1,4 +1,4 @@
-"""What `slurmdbd` keeps and answers: its records, the controller's outbox, and questions about the past.
+"""Data of `slurmdbd`: its records, the controller's outbox, and questions about the past.
 
 Records are what the tables hold, column by column (`accounting.schema`), and what the wire carries. Each life of a job
 is one `JobRecord`: a requeued job has several, distinguished by `restart_count`, and a reused job id gets new ones.
@@ -103,7 +103,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 class StepRecord(Struct, kw_only=True, omit_defaults=True):
     """One step of one life of a job. Usage is the sum of what its nodes have reported."""
 
-    #: of the JobRecord
+    #: the number of the JobRecord
     number: int
     step_id: int
     job_id: int
@@ -146,7 +146,7 @@ class StepRecord(Struct, kw_only=True, omit_defaults=True):
     usage_out_min_task: str = ""
     usage_out_ave: str = ""
     usage_out_tot: str = ""
-    #: of each node, where there are several: `n1:cpu=10,mem=2048;n2:…`
+    #: the usage on each node, where there are several: `n1:cpu=10,mem=2048;n2:…`
     usage_nodes: str | None = None
     #: --container
     container: str | None = None
@@ -186,7 +186,7 @@ class NodeEventRecord(Struct, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     tres: str = ""
-    #: of the cluster: what each node had, as `cpu=4,mem=8000M@n[1-4];cpu=…@…`
+    #: for the cluster: the resources of each node, as `cpu=4,mem=8000M@n[1-4];cpu=…@…`
     node_tres: str = ""
 
 
@@ -356,7 +356,7 @@ class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     associations: tuple[int, ...] = ()
-    #: what started them
+    #: the scheduler that started them
     schedulers: tuple[str, ...] = ()
     #: only jobs of this user, or charged to these accounts (PrivateData)
     owner: int | None = None

@@ -92,7 +92,7 @@ def totals(used: Usage) -> dict[str, int]:
 
 
 def of_nodes(step: StepRecord) -> dict[str, dict[str, int]]:
-    """What was used on each node, as far as it is known."""
+    """The usage on each node, as far as it is known."""
     by_node: dict[str, dict[str, int]] = {}
     for item in step.usage_nodes.split(";") if step.usage_nodes else ():
         node, _, text = item.partition(":")

@@ -1,4 +1,4 @@
-"""What `sreport` asks of `slurmdbd`.
+"""Queries of `sreport` to `slurmdbd`.
 
 Times are whole seconds since the epoch. Usage is count times seconds, memory MiB times seconds. Source: sreport(1).
 """
@@ -35,7 +35,7 @@ class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
     planned_down: int
     idle: int
     planned: int
-    #: what waiting jobs requested beyond what existed
+    #: requests of waiting jobs beyond the existing resources
     over: int
 
     @property
@@ -45,7 +45,7 @@ class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HolderUsage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What a user of an account (user "": time reserved for the account) used of one TRES."""
+    """The usage of one TRES by a user of an account (user "": time reserved for the account)."""
 
     cluster: str
     account: str

@@ -81,7 +81,7 @@ class CancelJobs(Struct, frozen=True, kw_only=True):
 
 
 class CancelOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """What happened to one target: `code` "" is success, else an ESLURM name."""
+    """The result for one target: `code` "" is success, else an ESLURM name."""
 
     job_id: int
     label: str

@@ -48,7 +48,8 @@ class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     float_seconds: float | None = None
     #: go on to the next occurrence of a recurring one
     skip: bool = False
-    #: of local time when it begins (or now, if that is sooner), and (time, offset) of changes in the coming years
+    #: offset of local time when it begins (or now, if that is sooner), and (time, offset) of changes in the coming
+    #: years
     utc_offset_seconds: int = 0
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
 

@@ -1,4 +1,4 @@
-"""What every journaled fact has: a kind and a time; and `Changes`, what the facts of one command have changed.
+"""The fields of every journaled fact, a kind and a time; and `Changes`, what the facts of one command have changed.
 
 Events live for ever in journals. A field may be added with a default; anything else needs a new kind or an upcaster.
 `Changes` are never stored or sent, so they are no Structs: an index of records follows them, and need not know any kind

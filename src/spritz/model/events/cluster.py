@@ -87,14 +87,14 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     reason_at: float = 0.0
-    #: what follows its reboot (None: as before)
+    #: the state after its reboot (None: as before)
     next_state: str | None = None
     #: when it resumes by itself (0.0: it does not; None: as before)
     resume_at: float | None = None
 
 
 class NodesPowered(Event, frozen=True, kw_only=True):
-    """These nodes were powered up (`up`) or down together: one call of ResumeProgram or SuspendProgram.
+    """Nodes were powered up (`up`) or down together, by one call of ResumeProgram or SuspendProgram.
 
     Separate events, just before, changed their flags.
     """

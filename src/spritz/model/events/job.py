@@ -146,7 +146,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
     priority: int = 0
     #: billing by TRESBillingWeights; None: its CPUs
     billing: float | None = None
-    #: what started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
+    #: the scheduler that started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
     scheduler: str = ""
     #: id of its association (0: none)
     association: int = 0
@@ -197,7 +197,7 @@ class EndSignalSent(Event, frozen=True, kw_only=True):
 
 
 class JobSuspended(Event, frozen=True, kw_only=True):
-    """All processes were told to stop; CPUs count as free, memory and GRES do not.
+    """All processes were sent the order to stop; CPUs count as free, memory and GRES do not.
 
     `by`: "preempt", "gang", or "" for an administrator. For a job that is suspended already, only this changes.
     """
@@ -246,7 +246,9 @@ class JobNodeFailed(Event, frozen=True, kw_only=True):
 
 
 class JobEnded(Event, frozen=True, kw_only=True):
-    """This life of the job has ended. It is COMPLETING while `completing` names nodes that still hold its processes."""
+    """This life of the job has ended. The job is COMPLETING while `completing` names nodes that still hold its
+    processes.
+    """
 
     concerns = "accounting subscribers"
 
@@ -265,7 +267,9 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class KillRepeated(Event, frozen=True, kw_only=True):
-    """Some nodes of an ended job were silent for too long and were told again; next time at `repeat_kill_at`."""
+    """Nodes of an ended job were silent for too long, and the order to end it was sent again; next time at
+    `repeat_kill_at`.
+    """
 
     concerns = ""
 
@@ -274,7 +278,7 @@ class KillRepeated(Event, frozen=True, kw_only=True):
 
 
 class JobNodeGone(Event, frozen=True, kw_only=True):
-    """Nothing of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
+    """No process of an ended job is left on `node`; the last such event ends COMPLETING. `lost`: the node died with its
     part of the job.
     """
 

@@ -13,8 +13,8 @@ class ReservationCreated(Event, frozen=True, kw_only=True):
 
 
 class ReservationUpdated(Event, frozen=True, kw_only=True):
-    """It changed, or its next occurrence is due: the whole new record. With `moves_jobs`, times of jobs that run in it
-    follow its end.
+    """The reservation changed, or its next occurrence is due: the whole new record. With `moves_jobs`, times of jobs
+    that run in it follow its end.
     """
 
     concerns = "accounting subscribers"
@@ -33,7 +33,7 @@ class ReservationBegan(Event, frozen=True, kw_only=True):
 
 
 class ReservationDeleted(Event, frozen=True, kw_only=True):
-    """It is over, or was deleted."""
+    """The reservation is over, or was deleted."""
 
     concerns = "accounting subscribers"
 

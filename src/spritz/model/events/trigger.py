@@ -13,7 +13,7 @@ class TriggerSet(Event, frozen=True, kw_only=True):
 
 
 class TriggersPulled(Event, frozen=True, kw_only=True):
-    """What these triggers wait for has happened."""
+    """The events of these triggers have happened."""
 
     concerns = ""
 
@@ -29,7 +29,7 @@ class TriggersFired(Event, frozen=True, kw_only=True):
 
 
 class TriggersCleared(Event, frozen=True, kw_only=True):
-    """They were deleted, and their programs do not run."""
+    """These triggers were deleted, and their programs do not run."""
 
     concerns = ""
 

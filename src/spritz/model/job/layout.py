@@ -64,22 +64,22 @@ def _leaves_tasks_open(spec: JobRequest) -> bool:
 
 
 def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:
-    """As even as possible; the first nodes have one more."""
+    """Tasks on each node, as even as possible; the first nodes have one more."""
     per_node, more = divmod(tasks, nodes)
     return tuple(per_node + 1 if rank < more else per_node for rank in range(nodes))
 
 
 def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
-    """As even as the capacities permit; the first nodes have more. None if the tasks do not fit."""
+    """Tasks on each node, as even as the capacities permit; the first nodes have more. None if the tasks do not fit."""
     if sum(capacities) < tasks:
         return None
-    counts, left = [0] * len(capacities), tasks
+    counts, unplaced = [0] * len(capacities), tasks
     open_ranks = [rank for rank, capacity in enumerate(capacities) if capacity > 0]
-    while left:
-        step = min(left // len(open_ranks), min(capacities[rank] - counts[rank] for rank in open_ranks))
+    while unplaced:
+        step = min(unplaced // len(open_ranks), min(capacities[rank] - counts[rank] for rank in open_ranks))
         for place, rank in enumerate(open_ranks):
-            counts[rank] += step or place < left
-        left -= step * len(open_ranks) or left
+            counts[rank] += step or place < unplaced
+        unplaced -= step * len(open_ranks) or unplaced
         open_ranks = [rank for rank in open_ranks if counts[rank] < capacities[rank]]
     return tuple(counts)
 
@@ -95,11 +95,11 @@ def block_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | Non
     if min(capacities) >= UNLIMITED:
         return even_counts(tasks, nodes)
     counts = [1] * nodes
-    left = tasks - nodes
+    unplaced = tasks - nodes
     for rank, capacity in enumerate(capacities):
-        more = min(capacity - 1, left)
+        more = min(capacity - 1, unplaced)
         counts[rank] += more
-        left -= more
+        unplaced -= more
     return tuple(counts)
 
 

@@ -30,7 +30,7 @@ class Sharing(str, Enum):
 
 
 class Hold(str, Enum):
-    """Who holds a job back; only an operator or administrator lifts ADMIN."""
+    """The kind of user who holds a job back; only an operator or administrator lifts ADMIN."""
 
     NONE = ""
     USER = "user"
@@ -103,13 +103,13 @@ class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
     schedule: str
     line_first: int = 0
     line_last: int = 0
-    #: of local time when it was made, and (moment, offset from then on) of the changes known then
+    #: offset of local time when the job was made, and (moment, offset from then on) of the changes known then
     utc_offset_seconds: int = 0
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a user asks for, after command line, environment and #SBATCH lines are merged. None or empty: not given."""
+    """A user's request, after command line, environment and #SBATCH lines are merged. None or empty: not given."""
 
     name: str = ""
     account: str = ""
@@ -213,7 +213,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: run by another workload manager on the allocated nodes (a pod of Kubernetes): nothing is sent to the nodes, and
     #: after its end it is COMPLETING until that system reports that it is gone. Slurm's flag EXTERNAL_JOB
     external: bool = False
-    #: of its script; None: none
+    #: the container of its script; None: none
     container: ContainerOptions | None = None
     #: salloc or srun without an allocation: ends when its client disconnects
     interactive: bool = False
@@ -425,7 +425,7 @@ class Sibling(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What ties a job to its siblings on other clusters (docs/decisions/0197).
+    """A job's record of its siblings on other clusters (docs/decisions/0197).
 
     The cluster that took the submission is the job's origin: it has `request` and `siblings`, and grants the lock
     without which no other may start its copy. Other clusters have `origin` and `copy`.
@@ -465,7 +465,7 @@ class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def active(self) -> str:
-        """Those of them that have a copy, or the one that runs it."""
+        """The viable clusters that have a copy, or the one that runs it."""
         if not self.is_origin or self.runs_on:
             return self.runs_on
         placed = (sibling.cluster for sibling in self.siblings if sibling.state is SiblingState.PLACED)
@@ -542,7 +542,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priorities_reached: tuple[tuple[str, float], ...] = ()
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
-    #: what started it: Submit, Main or Backfill ("": nothing yet)
+    #: the scheduler that started it: Submit, Main or Backfill ("": none yet)
     scheduler: str = ""
     #: number of its association (0: it has none)
     association: int = 0
@@ -580,7 +580,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
     het_offset: int = 0
     het_size: int = 0
-    #: of the submission (`SubmitJob.submit_key`), on the record that its answer named
+    #: the key of the submission (`SubmitJob.submit_key`), on the record that its answer named
     submit_key: str = ""
     #: its siblings on other clusters of the federation; None: it has none
     federation: Federated | None = None
@@ -600,7 +600,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_between_lives(self) -> bool:
-        """Whether its allocation is that of its former life, whose nodes are not clear yet."""
+        """Whether the job's allocation is that of its former life, whose nodes are not clear yet."""
         return bool(self.completing) and self.completing_life != self.restart_count
 
     @property

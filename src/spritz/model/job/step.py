@@ -13,7 +13,7 @@ from spritz.model.states import JobState
 
 
 class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What srun asks for in a step. None or empty: not given, taken from the job.
+    """A request of srun for a step. None or empty: not given, taken from the job.
 
     `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`:
     what the tasks inherit, `NAME=value` each. `io_address`: where the supervisors connect for standard I/O and control:
@@ -86,7 +86,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_signal: tuple[int, int] | None = None
     task_prolog: str = ""
     task_epilog: str = ""
-    #: of its tasks; None: none
+    #: the container of its tasks; None: none
     container: ContainerOptions | None = None
     umask: int = 0o022
     limits: tuple[tuple[str, int], ...] = ()

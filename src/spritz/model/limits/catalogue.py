@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Touched:
-    """What an edit has touched: associations of these users (by account), all in these accounts, these QOS. Jobs of
-    `counted` and `counted_qos` may count towards other keys than before.
+    """The records that an edit has touched: associations of these users (by account), all in these accounts, these QOS.
+    Jobs of `counted` and `counted_qos` may count towards other keys than before.
     """
 
     __slots__ = ("accounts", "counted", "counted_qos", "ids", "qos", "users")
@@ -296,19 +296,19 @@ def _home(association: Association) -> tuple[str, str, str, str]:
 
 
 def _times(record: Association | Qos) -> bool:
-    """It limits the minutes of a single job."""
+    """Whether the record limits the minutes of a single job."""
     return bool(record.max_tres_mins_pj if isinstance(record, Qos) else record.max_tres_mins)
 
 
 def _foresees(record: Association | Qos) -> bool:
-    """It limits usage, or minutes that running jobs may still use."""
+    """Whether the record limits usage, or minutes that running jobs may still use."""
     if record.grp_tres_mins or record.grp_tres_run_mins or record.grp_wall is not None:
         return True
     return isinstance(record, Qos) and bool(record.max_tres_run_mins_pu or record.max_tres_run_mins_pa)
 
 
 def _accrues(record: Association | Qos) -> bool:
-    """It limits how many pending jobs accrue age priority."""
+    """Whether the record limits how many pending jobs accrue age priority."""
     most = (
         (record.max_jobs_accrue_pu, record.max_jobs_accrue_pa) if isinstance(record, Qos) else (record.max_jobs_accrue,)
     )
@@ -316,6 +316,6 @@ def _accrues(record: Association | Qos) -> bool:
 
 
 def _shares(record: Association | Qos) -> bool:
-    """It limits the nodes of several jobs together, which may share nodes."""
+    """Whether the record limits the nodes of several jobs together, which may share nodes."""
     texts = (record.grp_tres, record.max_tres_pu, record.max_tres_pa) if isinstance(record, Qos) else (record.grp_tres,)
     return any(name == "node" for text in texts if text for name, _ in parse(text))

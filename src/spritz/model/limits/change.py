@@ -59,7 +59,7 @@ def change_between(before: Policy, after: Policy) -> PolicyChange:
 
 
 def is_empty(change: PolicyChange) -> bool:
-    """Whether it changes nothing but the version."""
+    """Whether the change changes nothing but the version."""
     return change == PolicyChange(base=change.base, version=change.version)
 
 

@@ -1,4 +1,4 @@
-"""Whether one more job would exceed a limit: the first in Slurm's order of precedence, with the reason that Slurm
+"""Check whether one more job would exceed a limit: the first in Slurm's order of precedence, with the reason that Slurm
 shows.
 
 A limit of a QOS replaces the same limit of the associations. Source: squeue(1) JOB REASON CODES;

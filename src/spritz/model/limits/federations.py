@@ -21,7 +21,7 @@ CLUSTERS_MAX = 63
 
 STATES = ("ACTIVE", "INACTIVE", "DRAIN", "DRAIN+REMOVE")
 
-#: of a cluster that joins
+#: the state of a cluster that joins
 STATE = STATES[0]
 
 #: the numbers that slurmdbd stores for states: FedStateRaw
@@ -48,13 +48,13 @@ def joined(book: Book, clusters: Iterable[str], federation: str) -> list[Federat
     With federation "" they leave their federation. The book's rules refuse numbers above `CLUSTERS_MAX`.
     """
     taken = {member.number for member in members_of(book.federation_members, federation)}
-    made: list[FederationMember] = []
+    members: list[FederationMember] = []
     for cluster in clusters:
         member = member_of(book, cluster)
         if not federation:
-            made.append(replace(member, federation="", number=0, state=""))
+            members.append(replace(member, federation="", number=0, state=""))
         elif member.federation != federation:
             number = next(number for number in range(1, CLUSTERS_MAX + 2) if number not in taken)
             taken.add(number)
-            made.append(replace(member, federation=federation, number=number, state=STATE))
-    return made
+            members.append(replace(member, federation=federation, number=number, state=STATE))
+    return members

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Guarantee(Struct, frozen=True):
-    """What one account is guaranteed. `id`: its association; `depth`: number of accounts above it.
+    """The guarantee of one account. `id`: its association; `depth`: number of accounts above it.
 
     `reclaim_seconds`: how long a job may keep what it has borrowed of it.
     """

@@ -1,4 +1,4 @@
-"""What is in use, by everything that a limit may be on: an association, a QOS, a user or an account under a QOS.
+"""The resources in use, by everything that may have a limit: an association, a QOS, a user or an account under a QOS.
 
 Keys without use have no entry, so an empty cluster has an empty ledger. Pure.
 """
@@ -104,8 +104,8 @@ class Ledger:
 
 
 def _count(counts: dict[str, int], name: str, more: int) -> None:
-    left = counts.get(name, 0) + more
-    if left:
-        counts[name] = left
+    total = counts.get(name, 0) + more
+    if total:
+        counts[name] = total
     else:
         counts.pop(name, None)

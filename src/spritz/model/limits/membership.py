@@ -1,4 +1,4 @@
-"""Whether a job still has the association and the QOS that it was submitted with.
+"""Check whether a job still has the association and the QOS that it was submitted with.
 
 Source: squeue(1) JOB REASON CODES, InvalidAccount and InvalidQOS; slurm.conf(5) AccountingStorageEnforce.
 """
@@ -20,7 +20,9 @@ WORDLESS = frozenset({Reason.INVALID_ACCOUNT, Reason.INVALID_QOS, Reason.PARTITI
 
 
 def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: str) -> tuple[Reason, str] | None:
-    """What the job lacks, as the reason for which it waits and a detail; None if nothing that is enforced."""
+    """The association, account or QOS that the job lacks, as the reason for which it waits and a detail; None if it has
+    all that are enforced.
+    """
     if "associations" not in enforce or not rules.known:
         return None
     association = rules.association(spec.account, spec.user, partition)

@@ -75,7 +75,7 @@ class Association(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     default_qos: str = ""
     #: names of the QOS that may be used; None: the parent's
     qos: str | None = None
-    #: of accounts: TRES that are theirs whenever they need them, and lent to others until then
+    #: TRES that an account gets whenever it needs them, and lends to others until then
     guarantee: str = ""
     #: minutes that a job may keep what it has borrowed of the guarantee; None: the parent's value
     reclaim_after: int | None = None
@@ -179,7 +179,9 @@ class FederationMember(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one cluster's controllers need. `version` grows with every change; 0: none was received yet."""
+    """The records of accounting that one cluster's controllers need. `version` grows with every change; 0: none was
+    received yet.
+    """
 
     version: int = 0
     associations: tuple[Association, ...] = ()

@@ -106,7 +106,7 @@ class Rules:
         )
 
     def billing(self, partition: str, pairs: Iterable[tuple[str, int]]) -> float | None:
-        """What a job in that partition is billed for these TRES; None: its CPUs, as without TRESBillingWeights."""
+        """The billing of a job in that partition for these TRES; None: its CPUs, as without TRESBillingWeights."""
         weights = self.weights.get(partition)
         return None if weights is None else billable(weights, pairs, self.largest)
 
@@ -186,7 +186,7 @@ class Rules:
         return self.version > 0
 
     def has_account(self, name: str) -> bool:
-        """There is an account of that name."""
+        """Whether there is an account of that name."""
         return name.lower() in self._accounts
 
     def default_account(self, user: str) -> str:
@@ -369,7 +369,7 @@ class Rules:
 
 
 def own_bounds(record: Association) -> AssocBounds:
-    """What the association sets itself, without what it inherits."""
+    """The limits that the association sets itself, without those that it inherits."""
     orphan = replace(record, parent="")
     return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
 

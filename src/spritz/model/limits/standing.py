@@ -21,8 +21,8 @@ class ListStandings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What counts towards one key: jobs running, submitted, and accruing age; TRES in use; TRES seconds used, and those
-    that running jobs may still use; billed seconds, and seconds of wall clock.
+    """The totals of one key: jobs running, submitted, and accruing age; TRES in use; TRES seconds used, and those that
+    running jobs may still use; billed seconds, and seconds of wall clock.
     """
 
     jobs: int = 0

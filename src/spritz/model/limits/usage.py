@@ -95,9 +95,9 @@ class Entry:
         self.advance(now)
         own_rates = self.rates
         for name, rate in rates:
-            left = own_rates.get(name, 0) + sign * rate
-            if left:
-                own_rates[name] = left
+            total = own_rates.get(name, 0) + sign * rate
+            if total:
+                own_rates[name] = total
             else:
                 own_rates.pop(name, None)
 
@@ -290,7 +290,7 @@ def _on_nodes(name: str, *, gres: bool) -> bool:
 
 
 def rates_of(pairs: Iterable[tuple[str, int]], billing: float, factor: float) -> Rates:
-    """What a job with these TRES uses per second. `factor`: UsageFactor of its QOS."""
+    """The usage per second of a job with these TRES. `factor`: UsageFactor of its QOS."""
     parts = MICRO * factor
     return (
         (RAW, round(billing * parts)),

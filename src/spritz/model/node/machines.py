@@ -51,7 +51,7 @@ class RenewCertificate(Struct, frozen=True, kw_only=True):
 
 
 class MachineJoined(Struct, frozen=True, kw_only=True):
-    """What a machine needs. `user_key` seals the credentials of users on it, `launch_keys` check launches."""
+    """The keys that a machine needs. `user_key` seals the credentials of users on it, `launch_keys` check launches."""
 
     cluster: str
     role: str
@@ -134,7 +134,7 @@ class JoinedMachine(Struct, frozen=True, kw_only=True):
 
 
 def certified(machines: Iterable[JoinedMachine], now: float) -> list[JoinedMachine]:
-    """Those whose certificates have not ended: the others join again anyway."""
+    """The machines whose certificates have not ended: the others join again anyway."""
     return [machine for machine in machines if now < machine.certified_at + CERTIFICATE_DAYS * 86400]
 
 

@@ -65,7 +65,7 @@ def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tu
 
 
 def misplaced(topologies: Sequence[Topology], text: str) -> str:
-    """What is wrong with a node's place; "" if nothing is."""
+    """The mistake in a node's place; "" if there is none."""
     try:
         places = parse_places(text)
     except ValueError:

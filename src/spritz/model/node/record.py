@@ -81,7 +81,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     operating_system: str = ""
     architecture: str = ""
-    #: of the spool that remembers what was launched; "" until one was reported
+    #: the id of the spool that has the launched steps; "" until one was reported
     spool_id: str = ""
     #: when the last job left it, or else when it came up
     last_busy_at: float = 0.0
@@ -115,7 +115,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def place(self) -> str:
-        """Its place in networks, as set on the node itself: `network:unit,…`."""
+        """The node's place in networks, as set on the node itself: `network:unit,…`."""
         return self.topology or self.config.topology
 
     @property
@@ -155,7 +155,7 @@ class GpuSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
 
 
 class JobSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
-    """What a job's steps use on a node: CPUs in hundredths, memory at this moment, and I/O so far."""
+    """The usage of a job's steps on a node: CPUs in hundredths, memory at this moment, and I/O so far."""
 
     job_id: int
     cpus_used: int = 0
@@ -171,7 +171,7 @@ class NodeSample(Struct, frozen=True, kw_only=True, gc=False):
     cpu_load: int = 0
     free_memory_mib: int = 0
     sampled_at: float = 0.0
-    #: of a machine that is one node
+    #: the GPUs of a machine that is one node
     gpus: tuple[GpuSample, ...] = ()
     #: while metrics are on
     jobs: tuple[JobSample, ...] = ()

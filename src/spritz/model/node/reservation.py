@@ -88,7 +88,8 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     purge_seconds: int = 0
     #: TIME_FLOAT: it always begins this many seconds from now
     float_seconds: float = 0.0
-    #: of local time when it was made, and (moment, offset from then on) of the changes known then: days are local
+    #: offset of local time when the reservation was made, and (moment, offset from then on) of the changes known then:
+    #: days are local
     utc_offset_seconds: int = 0
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
     began: bool = False

@@ -27,5 +27,5 @@ class AllocationGranted(Struct, frozen=True, kw_only=True):
     settings: ClusterSettings
     node_addresses: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    #: of a heterogeneous job, the leader first
+    #: the components of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()

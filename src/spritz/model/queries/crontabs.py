@@ -1,4 +1,4 @@
-"""What users ask about crontabs. Source: scrontab(1)."""
+"""Queries about crontabs. Source: scrontab(1)."""
 
 from __future__ import annotations
 

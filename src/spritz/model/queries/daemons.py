@@ -23,7 +23,7 @@ class Pong(Struct, frozen=True, kw_only=True):
     #: whether it leads; else it stands by for `leader` (empty: no controller leads)
     leading: bool = True
     leader: str = ""
-    #: what keeps a standby controller from leading
+    #: the reason that keeps a standby controller from leading
     detail: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What sdiag asks of the controller: its cycles, and the requests that it answered, with their times.
+"""The query of sdiag to the controller: its cycles, and the requests that it answered, with their times.
 
 Times are microseconds where the name does not say otherwise. Source: sdiag(1).
 """

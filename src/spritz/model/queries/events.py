@@ -49,7 +49,7 @@ class Change(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One event. `data`: a JSON object with `sequence`, `at` (epoch seconds), `type`, `kind` and what the kind says."""
 
     sequence: int
-    #: of CHANGE_TYPES
+    #: one of CHANGE_TYPES
     type: str
     #: jobs that it is about
     job_ids: tuple[int, ...]

@@ -137,7 +137,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     reason: str = ""
     reason_detail: str = ""
     partition: str = ""
-    #: of a job that runs or has run; `ends_at`: of its time limit while it runs
+    #: start of a job that runs or has run; `ends_at`: its end, or the end of its time limit while it runs
     started_at: float = 0.0
     ends_at: float = 0.0
     nodes: str = ""

@@ -20,5 +20,8 @@ class Jobs(Struct, frozen=True, kw_only=True):
 
     def exempt_of(self, job: Job) -> int | None:
         """How long this job is exempt from preemption after its start; None: for ever."""
-        own = (job.partition, job.spec.qos)
-        return next((seconds for *where, seconds in self.exempt_by_qos if tuple(where) == own), self.exempt_seconds)
+        partition_and_qos = (job.partition, job.spec.qos)
+        return next(
+            (seconds for *where, seconds in self.exempt_by_qos if tuple(where) == partition_and_qos),
+            self.exempt_seconds,
+        )

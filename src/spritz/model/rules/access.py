@@ -1,4 +1,4 @@
-"""Whether a waiting job may still run in a partition, as far as accounting and the partition's lists decide.
+"""Check whether a waiting job may still run in a partition, as far as accounting and the partition's lists decide.
 
 At submission the core refuses with Slurm's own codes (`core.decide.spec`, `core.decide.accounts`).
 

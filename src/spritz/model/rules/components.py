@@ -1,4 +1,4 @@
-"""Whether components of a heterogeneous job may share a node.
+"""Check whether components of a heterogeneous job may share a node.
 
 Differs: `hetjob_share_nodes` is ours (docs/decisions/0074), for clusters of one or two nodes; Slurm keeps components
 apart.

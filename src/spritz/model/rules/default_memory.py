@@ -20,7 +20,7 @@ ALL: Memory = (0, None, None)
 
 
 def memory_of(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> Memory:
-    """What the job asks for, else the default of its partition or of the cluster, else all memory of each node."""
+    """The memory that a job requests, or the default of its partition or cluster, or all of each node."""
     asked = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in asked):
         return ALL if asked == (None, 0, None) else asked

@@ -78,7 +78,7 @@ def requested(job: Job) -> list[tuple[str, int]]:
 
 
 def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) -> list[tuple[str, int]]:
-    """As `requested`, for a spec. `cpus`: if known already; `billing`: None means the number of CPUs."""
+    """The TRES of `requested`, for a spec. `cpus`: if known already; `billing`: None means the number of CPUs."""
     cpus = cpus or least_cpus(spec)
     gres = requested_gres(spec)
     memory = spec.memory_mib_counted

@@ -68,8 +68,8 @@ class LicensePool:
     def give_back(self, needs: Mapping[str, int]) -> None:
         """Return licenses of a job that ends."""
         for name, count in needs.items():
-            left = self.taken.get(name, 0) - count
-            if left > 0:
-                self.taken[name] = left
+            remaining = self.taken.get(name, 0) - count
+            if remaining > 0:
+                self.taken[name] = remaining
             else:
                 self.taken.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a node could give if it were empty: its cores, CPUs, memory and shares of GPUs.
+"""The capacity of an empty node for jobs: its cores, CPUs, memory and shares of GPUs.
 
 Source: slurm.conf(5) NODE CONFIGURATION, CoreSpecCount, CpuSpecList, MemSpecLimit; gres.conf(5) Cores, Name=shard,
 Name=mps.

@@ -1,4 +1,4 @@
-"""What is in use on one node, the sum of its jobs' shares, and whether one more share fits.
+"""The resources in use on one node, the sum of its jobs' shares, and whether one more share fits.
 
 Knows only ids of jobs. CPUs may be shared (OverSubscribe), devices never; a suspended job releases only its CPUs.
 `scheduling.view.nodes.NodeRow` is the same with masks of what is free.
@@ -106,13 +106,13 @@ class NodeUse:
                 self.devices[gres.name] &= ~mask
 
     def suspend(self, job_id: int) -> None:
-        """Its CPUs are free until `resume`."""
+        """Free the job's CPUs until `resume`."""
         if job_id not in self.suspended:
             self.suspended[job_id] = None
             self._give_cpus(self.jobs[job_id])
 
     def resume(self, job_id: int) -> None:
-        """Its CPUs are in use again, shared if another job has taken them in the meantime."""
+        """Count the job's CPUs as in use again, shared if another job has taken them in the meantime."""
         if job_id in self.suspended:
             del self.suspended[job_id]
             self._take_cpus(self.jobs[job_id])
@@ -134,9 +134,9 @@ class NodeUse:
 
 
 def _subtract(counts: dict[K, int], key: K, count: int) -> None:
-    left = counts.get(key, 0) - count
-    if left > 0:
-        counts[key] = left
+    remaining = counts.get(key, 0) - count
+    if remaining > 0:
+        counts[key] = remaining
     else:
         counts.pop(key, None)
 

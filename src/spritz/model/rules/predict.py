@@ -46,7 +46,7 @@ class HistoryRow(Struct, frozen=True, array_like=True):
 
 
 class Likeness(Struct, frozen=True):
-    """What makes jobs similar. `limit` in seconds."""
+    """The key by which jobs count as similar. `limit` in seconds."""
 
     user: str
     name: str
@@ -60,7 +60,7 @@ def predicts(settings: ClusterSettings) -> bool:
 
 
 def likeness_of(spec: JobSpec) -> Likeness:
-    """What makes a job similar to others, from its request; a job without a time limit has none."""
+    """The likeness of a job, from its request; a job without a time limit has none."""
     processors = max(1, spec.tasks or spec.nodes_min or 1) * (spec.cpus_per_task or 1)
     limit = held_seconds(spec.time_limit_minutes or INFINITE)
     return Likeness(str(spec.uid), spec.name, limit, processors)

@@ -22,8 +22,8 @@ _ASIDE = frozenset({"GANG", "WITHIN", "PRIORITY"})
 
 
 class PreemptionSide(Struct, frozen=True, kw_only=True):
-    """One side of a preemption: what decides whether a job may preempt another. `qos`: the job's own, if accounting
-    knows it.
+    """One side of a preemption: the facts that decide whether a job may preempt another. `qos`: the job's own, if
+    accounting knows it.
     """
 
     partition: Partition

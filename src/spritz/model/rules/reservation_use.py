@@ -43,14 +43,14 @@ def accepts(reservation: Reservation, spec: JobSpec) -> bool:
 
 
 def starts_jobs(reservation: Reservation, now: float) -> bool:
-    """Whether its jobs may start now. With FLEX they also start before and after its time."""
+    """Whether jobs of the reservation may start now. With FLEX they also start before and after its time."""
     return reservation.flexible or reservation.active(now)
 
 
 def gives_way(other: Reservation, own_reservation: Reservation | None, leaving: int) -> bool:
     """Whether jobs of `own_reservation` (None: of no reservation) use the nodes of `other` as if it did not exist.
 
-    `leaving`: how soon the job leaves when it is told to, in seconds (`reservation.leaving_seconds`).
+    `leaving`: how soon the job leaves on request, in seconds (`reservation.leaving_seconds`).
     """
     return other.gives_way_to(own_reservation) or other.lets_in(leaving)
 
@@ -75,7 +75,7 @@ def meets(reservation: Reservation, since: float, seconds: float) -> bool:
 
 
 def takes_of(reservation: Reservation, share: NodeAllocation) -> bool:
-    """Whether it reserves some of the CPUs or devices of this share. The node must be one of its own."""
+    """Whether the reservation holds some of the CPUs or devices of this share. The node must be one of its own."""
     mask = reservation.mask_on(share.node)
     if mask is None or mask & mask_of(share.cpus):
         return True
@@ -84,7 +84,9 @@ def takes_of(reservation: Reservation, share: NodeAllocation) -> bool:
 
 
 def has_all_of(reservation: Reservation, share: NodeAllocation) -> bool:
-    """Whether it reserves all CPUs of this share and, of each GRES that it reserves on the node, all its devices."""
+    """Whether the reservation holds all CPUs of this share and, of each GRES that it reserves on the node, all its
+    devices.
+    """
     if share.node not in reservation.nodes:
         return False
     mask, devices = reservation.mask_on(share.node), reservation.devices_on(share.node)
@@ -94,7 +96,7 @@ def has_all_of(reservation: Reservation, share: NodeAllocation) -> bool:
 
 
 def is_confined(reservation: Reservation) -> bool:
-    """Whether its jobs run only on its nodes."""
+    """Whether jobs of the reservation run only on its nodes."""
     return not reservation.flexible and not (reservation.any_nodes and not reservation.nodes)
 
 

@@ -106,15 +106,15 @@ def is_user_exclusive(spec: JobRequest, partition: Partition | None) -> bool:
 
 
 class NodeSharer(Protocol):
-    """What decides whether a job, present or about to start, can share a node with others."""
+    """A job, present or about to start, as far as it decides about sharing a node with others."""
 
     @property
     def uid(self) -> int:
-        """Its uid (-1: different from those of all other jobs)."""
+        """The job's uid (-1: different from those of all other jobs)."""
 
     @property
     def whole(self) -> bool:
-        """Whether it has the node for itself."""
+        """Whether the job has the node exclusively."""
 
     @property
     def user_exclusive(self) -> bool: ...

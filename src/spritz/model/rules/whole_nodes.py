@@ -1,4 +1,4 @@
-"""What a job that must have whole nodes will hold at least, whatever part of them it asks for.
+"""The resources that a job with whole nodes will hold at least, whatever part of them it asks for.
 
 Guarantees need it while the job waits (docs/decisions/0036): what it holds counts, so its request must count too.
 """

@@ -4,6 +4,6 @@ Map
 ---
 `build`        the specification of a supervisor; `latest`: what the nodes of one order share, worked out once
 `environment`  of scripts and tasks: every SLURM_ variable; `hooks`: of Prolog, Epilog and HealthCheckProgram
-`affinity`     abstract CPUs as this machine's; `gpus`: which are visible to whom; `niceness` of tasks
+`affinity`     abstract CPUs as this machine's; `gpus`: which GPUs each task sees; `niceness` of tasks
 `streams`      files of standard streams; `tree`: where supervisors connect; `mpi`: the step as MPI servers see it
 """

@@ -31,7 +31,7 @@ from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 from spritz.stepd.usage import job_group_name
 
-#: what ends a task that leaves nothing behind
+#: the end command of a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
 #: Seconds for a runtime to end a container, and for --container-save to write one.
 _END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
@@ -64,7 +64,7 @@ class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What launching depends on besides the message: slurm.conf, the machine, and the daemon's rights."""
+    """The circumstances of a launch besides its message: slurm.conf, the machine, and the daemon's rights."""
 
     facts: NodeFacts
     topology: Topology | None = None
@@ -92,7 +92,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     oci: OciFile | None = None
     #: SlurmdSpoolDir
     spool: str = ""
-    #: what gres.conf says of the node
+    #: the node's lines of gres.conf
     gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
     sample_seconds: float = 30.0
@@ -107,9 +107,10 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     hosts_file: str = ""
     #: TreeWidth
     tree_width: int = 50
-    #: of SlurmUser
+    #: the uid of SlurmUser
     slurm_uid: int = 0
-    #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
+    #: the value of %N in file names: the host's short name; "": the node's, which a virtual node's tasks see as their
+    #: host's
     host: str = ""
 
     @property
@@ -266,24 +267,24 @@ def _groups(job: Job, node: str, setup: NodeSetup) -> dict[str, Any]:
     daemons = setup.cgroup_memory
     if not memory:
         return directories
-    own = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
+    group = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
     if daemons:
-        directories = {field: own if directory == daemons else directory for field, directory in directories.items()}
+        directories = {field: group if directory == daemons else directory for field, directory in directories.items()}
     return {**directories, "job_memory_limit_mib": memory, "job_swap_limit_mib": swap}
 
 
 def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:
     share = step.nodes[node_index]
-    own = environment.task_variables(share, local_id)
+    variables = environment.task_variables(share, local_id)
     gpus = gpu_mask(share.allocation.gres)
     if gpus:
         if share.gpus_by_task:
             mask = mask_of(share.gpus_by_task[local_id]) & gpus
-            own["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
+            variables["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
         else:
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
         facts = setup.facts
-        own |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
+        variables |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
     where = streams.step_streams(job, step, setup.host or node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     argv, end = _argv(step, share.task_ids[local_id]), _NO_END
@@ -299,7 +300,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
         task_id=share.task_ids[local_id],
         argv=argv,
         end=end,
-        environment=tuple(f"{name}={value}" for name, value in own.items()),
+        environment=tuple(f"{name}={value}" for name, value in variables.items()),
         cpus=_bound(cpus, setup),
         stdin=where.stdin,
         stdout=where.stdout,
@@ -391,7 +392,7 @@ def _oci_task(
 
 
 def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What runs a command in a container of the runtime, and what ends that."""
+    """The commands that run and end a task in a container of the runtime."""
     text = task.as_text()
     return (*installed.python("spritz.stepd.oci", "run", text), *argv), (
         *installed.python("spritz.stepd.oci", "end", text),
@@ -399,7 +400,7 @@ def _in_bundle(task: oci.Task, argv: tuple[str, ...]) -> tuple[tuple[str, ...], 
 
 
 def _oci_directory(job: Job, step_id: int, setup: NodeSetup) -> str:
-    """As Slurm names it."""
+    """The directory of the step's container, named as in Slurm."""
     step = f"{step_id:05d}" if step_id <= STEP_MAX else step_name(step_id)
     return f"{setup.spool}/oci-job{job.id:05d}-{step}"
 
@@ -449,8 +450,8 @@ def _identity(job: Job) -> Identity:
 def _nice(environment: tuple[bytes, ...], uid: int, setup: NodeSetup) -> int:
     if not setup.propagate_priority:
         return 0
-    asked, own = niceness.submitted(environment), os.getpriority(os.PRIO_PROCESS, 0)
-    return niceness.increment(setup.propagate_priority, asked, own, privileged=uid == os.geteuid() == 0)
+    asked, current = niceness.submitted(environment), os.getpriority(os.PRIO_PROCESS, 0)
+    return niceness.increment(setup.propagate_priority, asked, current, privileged=uid == os.geteuid() == 0)
 
 
 def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup, *, asked: bool) -> tuple[tuple[str, int], ...]:

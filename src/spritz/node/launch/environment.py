@@ -26,7 +26,9 @@ Variables = dict[str, str]
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """What every job on this node sees. `gpu_kinds`: vendors whose variables are set (nvidia, amd, intel, opencl)."""
+    """The facts about this node that every job sees. `gpu_kinds`: vendors whose variables are set (nvidia, amd, intel,
+    opencl).
+    """
 
     name: str
     cluster_name: str
@@ -36,7 +38,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     mps_each: int = 0
     #: the kernel hides all GPUs but those of the step
     local_gpus: bool = False
-    #: what programs name GPUs by, by index ("": by that), where some are divided
+    #: the names of GPUs for programs, by index ("": the index itself), where some are divided
     gpu_uuids: tuple[str, ...] = ()
     threads_per_core: int = 1
     #: its place in the network, and what the parts of that are ("": its name)
@@ -75,7 +77,7 @@ def _cpus_per_node(allocation: Allocation) -> str:
 
 
 def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
-    """What a batch script and every step of the job have in common on one node."""
+    """The variables that a batch script and every step of the job have in common on one node."""
     spec = job.spec
     allocation = job.allocation
     assert allocation is not None, "only jobs with an allocation are launched"

@@ -81,8 +81,8 @@ def gpu_variables(
     uuids: tuple[str, ...] = (),
     mps_each: int = 0,
 ) -> dict[str, str]:
-    """What is visible on the node, and how much that is. `local`: the kernel hides all other GPUs. `mps_each`: shares
-    of MPS that stand on one GPU.
+    """The variables that name the visible devices of the node, and their number. `local`: the kernel hides all other
+    GPUs. `mps_each`: shares of MPS that stand on one GPU.
     """
     mask = gpu_mask(gres)
     variables = visible(mask, kinds, mask if local else 0, uuids)

@@ -1,4 +1,4 @@
-"""What the nodes of one order share, worked out once.
+"""Values that all nodes of one order share, computed once.
 
 A daemon of many virtual nodes starts the same step on each of them, and all of these nodes have the very same record of
 the job. Without this, a step on N such nodes costs N² looks at nodes.

@@ -37,7 +37,7 @@ def _world(job: Job, step: Step, node_index: int) -> _World:
 
 
 def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
-    """What the PMI-2 server of this node needs; None unless the step has --mpi=pmi2."""
+    """The data for the PMI-2 server of this node; None unless the step has --mpi=pmi2."""
     if step.spec.mpi != "pmi2":
         return None
     world = _world(job, step, node_index)
@@ -51,8 +51,8 @@ def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
 
 
 def _namespace(world: _World, step: Step) -> str:
-    """Of this one run: Open MPI names its shared memory by this and the node, and clusters that share a machine have
-    nodes, jobs and steps of the same names. All nodes and components get the same name.
+    """The name of this one run: Open MPI names its shared memory by this and the node, and clusters that share a
+    machine have nodes, jobs and steps of the same names. All nodes and components get the same name.
 
     It is a secret too. libpmix listens at a TCP port, where it believes a client that knows the namespace and says that
     it runs as the step's user: another user of the machine who knows it can abort the step.

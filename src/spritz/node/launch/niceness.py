@@ -17,13 +17,13 @@ def submitted(environment: tuple[bytes, ...]) -> int:
         return 0
 
 
-def increment(propagate: int, asked: int, own: int, *, privileged: bool) -> int:
-    """What to add to the daemon's `own` niceness for a task of a command with `asked`.
+def increment(propagate: int, asked: int, current: int, *, privileged: bool) -> int:
+    """The addition to the daemon's `current` niceness for a task of a command with `asked`.
 
     `propagate`: PropagatePrioProcess, 0 to 2. `privileged`: root asked, and we are root.
     """
     if propagate == 0:
         return 0
     if propagate == 2:
-        return max(asked - own, 1)
-    return asked - own if privileged else max(asked - own, 0)
+        return max(asked - current, 1)
+    return asked - current if privileged else max(asked - current, 0)

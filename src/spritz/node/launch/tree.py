@@ -1,4 +1,4 @@
-"""Where a step's supervisors connect: to their client, or to each other's, so that the client has few connections.
+"""The connections of a step's supervisors: to their client, or to each other's, so that the client has few connections.
 
 Up to TreeWidth nodes connect to the client (srun). Of a wider step others connect to the supervisor of another node,
 in the tree that orders for these nodes would take (`model.branches`). Source: slurm.conf(5) TreeWidth; srun(1)
@@ -25,7 +25,7 @@ class TreeLinks(TypedDict, total=False):
 
 
 def place_in(message: LaunchStep, node_index: int, tree_width: int) -> TreeLinks:
-    """Of this node's supervisor. `tree_width` is slurm.conf's."""
+    """The place of this node's supervisor in the tree. `tree_width` is slurm.conf's."""
     step, spec = message.step, message.step.spec
     if spec.tree_width is None or not spec.io_address:
         return {}

@@ -92,7 +92,7 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
 
 
 def show_records(output: Output, version_word: str, name: str, records: list[str], other_keys: dict[str, Any]) -> None:
-    """The same for an answer whose first list, `name`, has records that are text already (see `pretty`)."""
+    """Show an answer whose first list, `name`, has records that are text already (see `pretty`)."""
     if version_word.startswith(YAML) or version_word == "list":
         show(output, version_word, {name: [Raw(record.encode()) for record in records], **other_keys})
         return

@@ -203,16 +203,16 @@ def _array(job: Job) -> Json:
 
 
 def _state(job: Job) -> Json:
-    spec, tie = job.spec, job.federation
+    spec, federated = job.spec, job.federation
     return {
         "association_id": job.association,
         "dependency": _dependency(job),
         "derived_exit_code": exit_code(job.derived_exit_status),
         "exit_code": exit_code(job.exit_status),
         "failed_node": job.failed_node,
-        "federation_origin": tie.origin if tie is not None else "",
-        "federation_siblings_active": tie.active if tie is not None else "",
-        "federation_siblings_viable": tie.viable if tie is not None else "",
+        "federation_origin": federated.origin if federated is not None else "",
+        "federation_siblings_active": federated.active if federated is not None else "",
+        "federation_siblings_viable": federated.viable if federated is not None else "",
         "flags": _flags(job),
         "hold": job.hold is not Hold.NONE,
         "job_state": state_list(job),

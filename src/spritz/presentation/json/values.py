@@ -30,8 +30,8 @@ def number(value: float | None) -> Json:
         return _INFINITE
     if len(_numbers) >= _NUMBERS_MAX:
         _numbers.clear()
-    made = _numbers[type(value), value] = Shared({"set": True, "infinite": False, "number": value})
-    return made
+    shared = _numbers[type(value), value] = Shared({"set": True, "infinite": False, "number": value})
+    return shared
 
 
 def moment(at: float) -> Json:

@@ -289,8 +289,8 @@ async def delete_associations(ask: Ask) -> Result:
         if single and len(chosen) > 1:
             raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match instead of one", "query")
         drops = edits.delete_associations(book, chosen)
-        said = [requests.label(record) for record in drops if isinstance(record, Association)]
-        return [], drops, said
+        labels = [requests.label(record) for record in drops if isinstance(record, Association)]
+        return [], drops, labels
 
     return Answer(body={"removed_associations": await change(ask, make)})
 
@@ -413,12 +413,12 @@ async def post_wckeys(ask: Ask) -> Result:
 
     def make(book: Book) -> Edit:
         there = {(wckey.cluster, wckey.name, wckey.user) for wckey in book.wckeys}
-        made = [
+        wckeys = [
             WcKey(cluster=cluster, name=entry.get("name") or "", user=entry.get("user") or "")
             for entry in given
             for cluster in ([entry["cluster"]] if entry.get("cluster") else [k.name for k in book.clusters])
         ]
-        return [entry for entry in made if (entry.cluster, entry.name, entry.user) not in there], [], None
+        return [entry for entry in wckeys if (entry.cluster, entry.name, entry.user) not in there], [], None
 
     await change(ask, make)
     return Answer()

@@ -398,13 +398,15 @@ def add_users(book: Book, condition: Given, user: Given) -> Edit:
     new = edits.new_users(book, names, level[0] if level else "None", key)
     partitions = condition.get("partitions") or [""]
     first = default or min(placed, default="")  # as sacctmgr of 22.05: the first by name
-    made = edits.user_associations(book, names, placed, wanted, partitions, first, _template(fields))
-    puts: list[Record] = [*new, *made, *edits.new_wckeys(book, names, keys, wanted)]
+    new_associations = edits.user_associations(book, names, placed, wanted, partitions, first, _template(fields))
+    puts: list[Record] = [*new, *new_associations, *edits.new_wckeys(book, names, keys, wanted)]
     if not puts:
         return [], [], "Nothing new added."
     lines = [" Adding User(s)", *(f"  {record.name}" for record in new)] if new else []
     lines.append(" Associations =")
-    lines += [f"  U = {record.user:<9} A = {record.account:<10} C = {record.cluster:<10}" for record in made]
+    lines += [
+        f"  U = {record.user:<9} A = {record.account:<10} C = {record.cluster:<10}" for record in new_associations
+    ]
     return puts, [], "\n".join(lines) + "\n"
 
 

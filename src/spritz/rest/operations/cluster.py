@@ -54,8 +54,8 @@ async def ping(ask: Ask) -> Result:
     """Each SlurmctldHost; of several, as the leading controller sees them. Latency is in microseconds."""
     config = locate_controller(ask.daemons.path)
     if config.has_standby:
-        found, latency = await _asked(ask.controller, PingControllers(), ControllerPongs)
-        given = found.pongs if found is not None else ()
+        controllers, latency = await _asked(ask.controller, PingControllers(), ControllerPongs)
+        given = controllers.pongs if controllers is not None else ()
         answers = list(zip_longest(config.names, given[: len(config.names)]))
     else:
         pong, latency = await _asked(ask.controller, Ping(), Pong)

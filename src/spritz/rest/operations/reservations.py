@@ -86,9 +86,9 @@ async def _put(ask: Ask, given: dict[str, Any], names: set[str]) -> dict[str, An
     if request.name and request.name in names:
         await ask.controller.call(UpdateReservation(request=request), Done)
         return given
-    made = await ask.controller.call(CreateReservation(request=request), ReservationMade)
-    names.add(made.name)
-    return {**given, "name": made.name}
+    created = await ask.controller.call(CreateReservation(request=request), ReservationMade)
+    names.add(created.name)
+    return {**given, "name": created.name}
 
 
 def request_of(given: dict[str, Any], now: float) -> ReservationRequest:

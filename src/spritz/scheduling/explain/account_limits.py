@@ -145,8 +145,8 @@ def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]
         hidden = {what for qos in job_limits.qos for what, _limit in qos.grp}
         if record.grp_jobs is not None and not any(qos.record.grp_jobs is not None for qos in job_limits.qos):
             yield Bound(Reason.ASSOC_GRP_JOBS, name, JOBS, record.grp_jobs, key), (f"grp jobs {record.id}", "")
-        left = tuple((what, limit) for what, limit in association.grp if what not in hidden)
-        yield from _tres("assoc_grp", name, left, key, f"grp {record.id}")
+        shown = tuple((what, limit) for what, limit in association.grp if what not in hidden)
+        yield from _tres("assoc_grp", name, shown, key, f"grp {record.id}")
 
 
 def _tres(

@@ -129,9 +129,9 @@ def freed(job: Job, now: float) -> Job:
 
 def _in_turns(families: Iterable[list[Change]]) -> Iterator[Change]:
     """The first change of each family, then the second of each, and so on."""
-    left = [family for family in families if family]
-    for place in range(max(map(len, left), default=0)):
-        for family in left:
+    nonempty = [family for family in families if family]
+    for place in range(max(map(len, nonempty), default=0)):
+        for family in nonempty:
             if place < len(family):
                 yield family[place]
 

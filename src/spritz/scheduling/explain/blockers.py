@@ -227,7 +227,7 @@ def _blocker(view: PlanView, number: int, why: str = "nodes") -> Blocker:
 
 
 class _Held:
-    """What a job holds, summed over its nodes."""
+    """The resources that a job holds, summed over its nodes."""
 
     def __init__(self) -> None:
         self.cpus = self.memory_mib = 0

@@ -1,7 +1,6 @@
-"""What an explanation reads: the snapshot as it will be once the plan's starts are taken, and the plan's planned
-starts.
+"""The input of an explanation: the snapshot after the plan's starts have been made, and its planned starts.
 
-Source: DESIGN, snapshot -> plan.
+Source: docs/explain.md.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class PlanView:
 
     @staticmethod
     def request_in(record: JobRecord, allocation: Allocation) -> Request | None:
-        """What the waiting job asks of this partition, and in this reservation."""
+        """The request of the waiting job in this partition and reservation."""
         for _key, shape in record.entries:
             if shape.request.queue_key == (allocation.partition, allocation.reservation):
                 return shape.request

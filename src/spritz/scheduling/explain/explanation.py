@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def explain(view: PlanView, job: Job) -> Explanation:
-    """What this plan means for the job, which must wait (PENDING) and be known to the snapshot."""
+    """The explanation of this plan for the job, which must wait (PENDING) and be known to the snapshot."""
     record = view.snapshot.records[job.id]
     requests = requests_of(view, record)
     reason, detail = view.reason(record)
@@ -108,7 +108,7 @@ def _past_text(job: Job) -> str:
 
 
 def requests_of(view: PlanView, record: JobRecord) -> tuple[Request, ...]:
-    """Its request in each of its partitions, in the order in which they are tried."""
+    """The job's request in each of its partitions, in the order in which they are tried."""
     if record.entries:
         return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
     snapshot = view.snapshot

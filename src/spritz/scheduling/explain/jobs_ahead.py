@@ -71,7 +71,7 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
                 if other.id not in jobs or rank < jobs[other.id][0]:
                     jobs[other.id] = rank, other, shape, own_shape
     users: dict[str, int] = {}
-    for _key, other, _shape, _own in jobs.values():
+    for _key, other, _shape, _own_shape in jobs.values():
         user = view.named(other, "")[1]
         users[user] = users.get(user, 0) + 1
     foremost = sorted(jobs.values(), key=lambda item: item[0])[:SHOWN_MAX]
@@ -148,7 +148,7 @@ def _because(view: PlanView, record: JobRecord, other: JobRecord, partition: str
 
 
 def weighted(view: PlanView, factors: PriorityFactors) -> dict[str, float]:
-    """What each factor adds to the priority."""
+    """The part of each factor in the priority."""
     weights = view.snapshot.pricing.weights
     parts = {
         "age": weights.age * factors.age,

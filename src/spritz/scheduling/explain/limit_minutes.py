@@ -146,7 +146,7 @@ def used_up_for_good(view: PlanView, record: JobRecord) -> bool:
 
 def fades(view: PlanView, record: JobRecord) -> bool:
     """Whether some limit is used up and its usage decays."""
-    return any(True for _found in _reached(view, record))
+    return any(True for _limit in _reached(view, record))
 
 
 def _asked(wanted: int, request: Request) -> str:

@@ -71,20 +71,20 @@ def _hold(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, 
 
 
 def _federation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
-    """What another cluster of the federation must do first."""
-    tie = job.federation
-    if tie is None or job.reason is not Reason.FED_JOB_LOCK:
+    """The action of another cluster of the federation that the job waits for."""
+    federated = job.federation
+    if federated is None or job.reason is not Reason.FED_JOB_LOCK:
         return
-    if not tie.is_origin:
-        text = f"cluster {tie.origin}, which took the submission, has yet to let it start here"
-    elif tie.lock:
-        text = f"cluster {tie.lock} of the federation {'runs it' if tie.runs_on else 'is starting it'}"
+    if not federated.is_origin:
+        text = f"cluster {federated.origin}, which took the submission, has yet to let it start here"
+    elif federated.lock:
+        text = f"cluster {federated.lock} of the federation {'runs it' if federated.runs_on else 'is starting it'}"
     else:
-        refusals = [f"{sibling.cluster} ({sibling.reason})" for sibling in tie.siblings if sibling.reason]
+        refusals = [f"{sibling.cluster} ({sibling.reason})" for sibling in federated.siblings if sibling.reason]
         text = "this cluster may not run it (--clusters, --cluster-constraint, or the cluster's state)"
-        if refusals and len(refusals) == len(tie.siblings):
+        if refusals and len(refusals) == len(federated.siblings):
             text += f", and those that may do not take it: {listed(refusals)}"
-    yield Limit(kind="Federation", subject=tie.origin, text=text, holds=True)
+    yield Limit(kind="Federation", subject=federated.origin, text=text, holds=True)
 
 
 def _begin(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:

@@ -94,12 +94,12 @@ def fewest_nodes(view: PlanView, request: Request, serving: Iterable[int]) -> in
     most = request.nodes_min
     empty = [capacity(_emptied(view.table.rows[index]), request) for index in serving]
     for place, wanted in enumerate(sums):
-        count, left = 0, wanted
+        count, missing = 0, wanted
         for held in sorted((sizes[place] for sizes in empty), reverse=True):
-            if left <= 0 or not held:
+            if missing <= 0 or not held:
                 break
-            count, left = count + 1, left - held
-        most = max(most, count if left <= 0 else 0)
+            count, missing = count + 1, missing - held
+        most = max(most, count if missing <= 0 else 0)
     return most
 
 
@@ -261,7 +261,7 @@ def lacking(snapshot: Snapshot, request: Request) -> str:
     target = target_of(request)
     least = least_portion(request)
     if target.tasks is not None and request.tasks_per_node:
-        # The other nodes cannot carry more than so many of the tasks.
+        # The other nodes cannot carry more than this number of tasks.
         least = max(least[0], target.tasks - (target.nodes_max - 1) * request.tasks_per_node), least[1]
     serving = frozenset(snapshot.eligibility.nodes(request).tolist())
     named = named_alone(request)
@@ -296,7 +296,7 @@ def lacking(snapshot: Snapshot, request: Request) -> str:
 
 
 def _build(row: NodeRow, request: Request) -> str:
-    """What in the node's hardware does not suit the job, other than an amount."""
+    """The property of the node's hardware, other than an amount, that does not suit the job."""
     if row.hardware.tmp_mib < request.tmp_mib:
         return f"local disk too small ({amount('disk', request.tmp_mib)} needed)"
     if not fits_hardware(row.hardware, request):
@@ -341,7 +341,7 @@ def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> FailedTest:
 
 
 def shortages(row: NodeRow, request: Request, least: tuple[int, int]) -> tuple[Shortage, ...]:
-    """What the node has too little of for the least part of the job: GRES, memory, CPUs."""
+    """The resources of which the node has too little for the least part of the job: GRES, memory, CPUs."""
     tasks, gpus = least
     lacking = []
     needs = needs_of(request, tasks, gpus)

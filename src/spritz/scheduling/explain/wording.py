@@ -95,7 +95,7 @@ def limit_text(minutes: int) -> str:
 
 
 def asks(request: Request) -> tuple[str, ...]:
-    """What a request asks for, in phrases."""
+    """The request in phrases."""
     return tuple(phrase for part in (_size(request), _devices(request), _where(request)) for phrase in part)
 
 

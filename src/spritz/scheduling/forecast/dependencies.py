@@ -52,7 +52,7 @@ def _is_alive(record: JobRecord) -> bool:
 
 
 class _Target:
-    """What a dependency refers to: a job, a task, or all of an array or heterogeneous job. `left`: parts without a
+    """The target of a dependency: a job, a task, or all of an array or heterogeneous job. `parts_open`: parts without a
     start.
 
     It starts with the last of its parts, and ends with the last as well.
@@ -60,9 +60,9 @@ class _Target:
 
     __slots__ = ("_end_at", "_left", "_start_at", "_waiting")
 
-    def __init__(self, left: int, now: float) -> None:
-        self._left = left
-        self._start_at = self._end_at = now if not left else 0.0
+    def __init__(self, parts_open: int, now: float) -> None:
+        self._left = parts_open
+        self._start_at = self._end_at = now if not parts_open else 0.0
         self._waiting: list[Callable[[float, float], None]] = []
 
     def take(self, parts: int, start_at: float, end_at: float) -> None:
@@ -128,9 +128,9 @@ class _Waiter:
         """One of the task's conditions comes true at that time."""
         if at >= NEVER:
             return
-        left, since = self._by_task[task_id]
-        self._by_task[task_id] = left - 1, max(since, at)
-        if left == 1:
+        unmet, since = self._by_task[task_id]
+        self._by_task[task_id] = unmet - 1, max(since, at)
+        if unmet == 1:
             self._early.append((max(since, at), task_id))
             self.go()
 
@@ -357,8 +357,8 @@ class Conditions:
                 ]
                 self._by_task.add(number)
             self.wanted.update((member.id, member) for member in parts)
-            left = sum(map(parts_of, parts)) if task_id is None else len(parts)
-            target = self._targets[number, task_id] = _Target(left, self._now)
+            parts_open = sum(map(parts_of, parts)) if task_id is None else len(parts)
+            target = self._targets[number, task_id] = _Target(parts_open, self._now)
         return target
 
     def _members(self, number: int) -> list[JobRecord]:

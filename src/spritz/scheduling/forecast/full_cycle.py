@@ -49,7 +49,7 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
 
 
 class Room:
-    """What planned starts leave of all nodes, for a series of estimates; made on first use."""
+    """The resources that planned starts leave of all nodes, for a series of estimates; made on first use."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle

@@ -35,13 +35,13 @@ class HeldEntry:
         self.left -= count
         if not self.tasks:
             return 0
-        left = self.tasks
+        remaining = self.tasks
         if self.left:
             for _ in range(count):
-                left &= left - 1
+                remaining &= remaining - 1
         else:
-            left = 0
-        taken, self.tasks = self.tasks & ~left, left
+            remaining = 0
+        taken, self.tasks = self.tasks & ~remaining, remaining
         return taken
 
 
@@ -87,7 +87,7 @@ class HeldGroup:
 
     @property
     def keys(self) -> Iterator[object]:
-        """What holds it back: associations and QOS, licenses, its array."""
+        """The limits that hold the group back: associations and QOS, licenses, its array."""
         if self.job_limits is not None:
             yield from self.job_limits.keys
         if self.licenses:

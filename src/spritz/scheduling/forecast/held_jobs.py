@@ -147,7 +147,7 @@ class HeldJobs:
         return line
 
     def _line(self, request: Request, record: JobRecord, array: int, most: int, *, held: bool) -> HeldGroup | None:
-        """None: what holds the job back cannot be predicted, or is permanent."""
+        """The group of jobs with this request; None: its cause of waiting cannot be predicted, or is permanent."""
         group = self._lines.get((request, array))
         if group is not None or (request, array) in self._lines:
             return group
@@ -157,12 +157,12 @@ class HeldJobs:
             account, user, qos, exempt = request.billed
             job_limits = self._rules.job_limits(account, user, request.partition, qos, exempt)
             tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
-        made = HeldGroup(request, job_limits, tres, array, most)
+        held_group = HeldGroup(request, job_limits, tres, array, most)
         # If nothing that is simulated holds the job back at this moment, then something else does, and a time would be
         # a guess.
-        never = made.limited and self._never(made)
-        unforeseen = held and self._fits(made, self._now) is not None
-        line = None if never or unforeseen else made
+        never = held_group.limited and self._never(held_group)
+        unforeseen = held and self._fits(held_group, self._now) is not None
+        line = None if never or unforeseen else held_group
         self._lines[request, array] = line
         if line is not None:
             for key in line.keys:
@@ -309,8 +309,14 @@ class HeldJobs:
 
     def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
         """(PriorityTier, request) in each partition that would let it start; computed once for similar jobs."""
-        own = record.any_switches, record.may_boot, record.expediting, record.claiming, record.het_job_id and record.id
-        key = replace(record.spec, **UNSEEN), own
+        flags = (
+            record.any_switches,
+            record.may_boot,
+            record.expediting,
+            record.claiming,
+            record.het_job_id and record.id,
+        )
+        key = replace(record.spec, **UNSEEN), flags
         requests = self._asked.get(key)
         if requests is None:
             requests = self._asked[key] = [
@@ -321,7 +327,7 @@ class HeldJobs:
         return requests
 
     def _reserved(self, record: JobRecord, request: Request, tasks: int, at: float) -> None:
-        """Its nodes are those of the reservation, which is assumed to have room."""
+        """Plan the job on the nodes of its reservation, which is assumed to have room."""
         reservation = self._snapshot.reserved.by_name.get(request.reservation)
         if reservation is not None and at < reservation.end_at:
             self._place(record, tasks, max(at, reservation.start_at), (), request)
@@ -350,7 +356,7 @@ class HeldJobs:
             heappush(self._events, (at, next(self._order), Recheck(line)))
 
     def _never(self, line: HeldGroup) -> bool:
-        """Whether its request exceeds a limit by itself, or something unpredictable holds it back."""
+        """Whether the group's request exceeds a limit by itself, or its cause of waiting cannot be predicted."""
         request, job_limits = line.request, line.job_limits
         minutes = request.time_limit_minutes
         if job_limits is not None:
@@ -450,14 +456,14 @@ class HeldJobs:
         lanes, groups = self._room_of()
         group = groups.of(request)
         while len(times) < tasks:
-            left = tasks - len(times)
+            unplaced = tasks - len(times)
             if self._placements >= PLACEMENTS:
                 # The budget is used up: a time from which they may start, and no nodes, is all that is said.
-                times += [max([since, *times[-1:]])] * left
-                nodes += [()] * left
+                times += [max([since, *times[-1:]])] * unplaced
+                nodes += [()] * unplaced
                 break
             self._placements += 1
-            at, chosen = lanes.starts(group, np.full(left, request.seconds), since)
+            at, chosen = lanes.starts(group, np.full(unplaced, request.seconds), since)
             if not len(at):
                 break
             times += at.tolist()

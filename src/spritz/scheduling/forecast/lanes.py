@@ -32,7 +32,7 @@ POOL_SHARE = 32
 
 
 class _Need:
-    """What one node gives to a request: lanes of each kind; and the number of nodes."""
+    """The lanes of each kind that a request needs of each node, and the number of nodes."""
 
     __slots__ = ("lanes", "nodes", "whole")
 

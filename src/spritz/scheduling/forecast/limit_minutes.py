@@ -89,11 +89,11 @@ class FutureMinutes:
         usage, committed = self._minutes.usage, self._minutes.committed
         if place.wall is not None:
             reserved_seconds = min(limit_minutes, INFINITE) * 60.0 if self._safe else 0.0
-            left = max(reserved_seconds, brief(place.wall, 1, limit_minutes))
-            yield _below(usage, place.key, WALL, place.wall * 60.0 - left, at)
+            needed = max(reserved_seconds, brief(place.wall, 1, limit_minutes))
+            yield _below(usage, place.key, WALL, place.wall * 60.0 - needed, at)
         for name, limit in place.used:
-            left = brief(limit, counts.get(name, 0.0), limit_minutes)
-            yield _below(usage, place.key, name, limit * 60.0 - left, at)
+            needed = brief(limit, counts.get(name, 0.0), limit_minutes)
+            yield _below(usage, place.key, name, limit * 60.0 - needed, at)
             if self._safe and wanted.get(name):
                 yield self._together(place.key, name, limit * 60.0 - wanted[name] * careful, at)
         for name, limit in place.running:

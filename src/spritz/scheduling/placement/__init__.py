@@ -1,4 +1,4 @@
-"""Where a request goes: a pure function of a table of nodes.
+"""The choice of nodes for a request: a pure function of a table of nodes.
 
 `place`      the entry point: eligible nodes -> capacity -> select -> share
 `columns`    how much of the request each of many nodes can carry (`view.capacity` is the exact rule for one)

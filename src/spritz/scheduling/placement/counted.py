@@ -25,8 +25,8 @@ def nodes_for_counts(
     for pairs in groups:
         # Nodes that are taken anyway come first, so that few nodes serve all sets.
         first = [node for node in order if node in taken]
-        rest = [node for node in order if node not in taken]
-        matched = _matching(pairs, [*first, *rest])
+        remaining = [node for node in order if node not in taken]
+        matched = _matching(pairs, [*first, *remaining])
         if matched is None:
             return None
         taken |= matched

@@ -71,7 +71,7 @@ def earliest(
 def _by_counts(
     profile: Profile, request: Request, eligibility: Eligibility, since: float, until: float
 ) -> tuple[tuple[float, Allocation] | None, bool]:
-    """The same by the compiled code, and whether that answer is final."""
+    """The earliest start by the compiled code, and whether that answer is final."""
     choices, table = eligibility.choices(request), profile.table
     if len(choices) != 1 or request.refusal or request.node_counts:
         return None, False

@@ -1,4 +1,4 @@
-"""How much work second tries may do, and whether one of them gave up.
+"""The limit of work for second tries, and whether one of them gave up.
 
 The usual choice of nodes is quick, and misses some sets of nodes that would do. `search` then looks through all sets.
 That may take long, so it counts its steps: entries of its tables, not seconds, so that a plan depends on the snapshot

@@ -1,4 +1,4 @@
-"""Whether a given allocation is free, on a table or in a profile with planned starts."""
+"""Check whether a given allocation is free, on a table or in a profile with planned starts."""
 
 from __future__ import annotations
 

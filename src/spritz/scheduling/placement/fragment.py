@@ -188,7 +188,7 @@ def _typical(
 
 
 def part_of(request: Request, shares: dict[str, int]) -> Part:
-    """What one node gives to a job of this request. `shares`: shares per GPU, by name."""
+    """The share of a node that a job of this request needs. `shares`: shares per GPU, by name."""
     target, nodes = target_of(request), max(1, request.nodes_min)
     tasks = request.tasks_per_node_fixed if target.tasks is None else -(-target.tasks // nodes)
     needs = needs_of(request, tasks, -(-target.gpus // nodes))

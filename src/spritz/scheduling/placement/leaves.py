@@ -29,7 +29,7 @@ Size = tuple[int, int, int]
 
 
 class LeafCapacity:
-    """What the nodes below each leaf could carry.
+    """The capacity of the nodes below each leaf for a request.
 
     `sizes`: int64[leaf, 3]: nodes that could serve, tasks, GPUs. `holds` also considers single nodes, of which a job
     may take only a limited number.

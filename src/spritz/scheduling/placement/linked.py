@@ -46,9 +46,9 @@ def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 def _grown(pool: GresPool, devices: list[int], first: int, count: int) -> list[int]:
     """Starting from this device, add the one with the strongest links to those chosen."""
     chosen = [first]
-    left = [device for device in devices if device != first]
+    candidates = [device for device in devices if device != first]
     while len(chosen) < count:
-        best = max(left, key=lambda device: (sum(pool.link(device, other) for other in chosen), -device))
-        left.remove(best)
+        best = max(candidates, key=lambda device: (sum(pool.link(device, other) for other in chosen), -device))
+        candidates.remove(best)
         chosen.append(best)
     return chosen

@@ -28,7 +28,7 @@ Counts = tuple[int, ...]
 def mixed_portions(
     table: NodeTable, request: Request, candidates: list[Candidate], required: frozenset[int]
 ) -> list[tuple[Portion, Request]] | None:
-    """What each node is to carry, with the request as it applies to this node alone; None if they cannot carry the job.
+    """The portion of each node, with the request as it applies to this node alone; None if they cannot carry the job.
 
     `candidates` are in node order, with tasks and GPUs of any type as upper bounds.
     """
@@ -62,30 +62,30 @@ def _covering(
     others = [candidate for candidate in able if candidate.index not in required]
     if not len(required) <= len(chosen) <= target.nodes_max:
         return None
-    left, tasks = wanted, target.tasks or 0
+    missing, tasks = wanted, target.tasks or 0
     for candidate in chosen:
-        left, tasks = _minus(left, have[candidate.index]), tasks - candidate.tasks
+        missing, tasks = _minus(missing, have[candidate.index]), tasks - candidate.tasks
     # Equal nodes, the first one last: compare only one node of each kind.
     kinds: dict[tuple[Counts, int, int], list[Candidate]] = {}
     for candidate in reversed(others):
         kinds.setdefault((have[candidate.index], candidate.tasks, candidate.weight), []).append(candidate)
-    while any(left) or len(chosen) < target.nodes_min or tasks > 0:
+    while any(missing) or len(chosen) < target.nodes_min or tasks > 0:
         if not kinds or len(chosen) >= target.nodes_max:
             return None
-        best = max(kinds, key=lambda kind: (_useful(left, kind[0]), kind[1], -kind[2], -kinds[kind][-1].index))
+        best = max(kinds, key=lambda kind: (_useful(missing, kind[0]), kind[1], -kind[2], -kinds[kind][-1].index))
         chosen.append(kinds[best].pop())
-        left, tasks = _minus(left, best[0]), tasks - best[1]
+        missing, tasks = _minus(missing, best[0]), tasks - best[1]
         if not kinds[best]:
             del kinds[best]
     return chosen
 
 
-def _useful(left: Counts, counts: Counts) -> int:
-    return sum(map(min, left, counts))
+def _useful(missing: Counts, counts: Counts) -> int:
+    return sum(map(min, missing, counts))
 
 
-def _minus(left: Counts, counts: Counts) -> Counts:
-    return tuple(max(0, count - other) for count, other in zip(left, counts, strict=True))
+def _minus(missing: Counts, counts: Counts) -> Counts:
+    return tuple(max(0, count - other) for count, other in zip(missing, counts, strict=True))
 
 
 def _dealt(
@@ -95,7 +95,7 @@ def _dealt(
     have.
     """
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
-    left = wanted
+    missing = wanted
     ahead = tuple(map(sum, zip(*(have[taken.index] for taken in chosen), strict=True)))
     parts: list[tuple[Candidate, Request]] = []
     for later, candidate in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
@@ -104,25 +104,25 @@ def _dealt(
         # must serve a task.
         ahead = tuple(map(int.__sub__, ahead, have[candidate.index]))
         devices = candidate.gpus
-        share = [max(0, left_count - other) for left_count, other in zip(left, ahead, strict=True)]
-        spare = min(devices, sum(left) - later) - sum(share)
+        share = [max(0, left_count - other) for left_count, other in zip(missing, ahead, strict=True)]
+        spare = min(devices, sum(missing) - later) - sum(share)
         for kind, count in enumerate(have[candidate.index]):
-            more = min(count - share[kind], left[kind] - share[kind], spare)
+            more = min(count - share[kind], missing[kind] - share[kind], spare)
             if more > 0:
                 share[kind] += more
                 spare -= more
         if not any(share) or sum(share) > devices or any(map(int.__gt__, share, have[candidate.index])):
             return None
-        left = _minus(left, tuple(share))
+        missing = _minus(missing, tuple(share))
         node_request = request_of_node(request, tuple(share))
         tasks, _gpus = capacity(table.rows[candidate.index], node_request)
         parts.append((Candidate(candidate.index, tasks, sum(share)), node_request))
-    if any(left) or not all(candidate.tasks for candidate, _own in parts):
+    if any(missing) or not all(candidate.tasks for candidate, _node_request in parts):
         return None
     target = target_of(request)
-    if target.tasks is None and any(candidate.tasks < target.tasks_per_node for candidate, _own in parts):
+    if target.tasks is None and any(candidate.tasks < target.tasks_per_node for candidate, _node_request in parts):
         return None
-    portions = portions_of([candidate for candidate, _own in parts], target)
+    portions = portions_of([candidate for candidate, _node_request in parts], target)
     return (
         None
         if portions is None

@@ -1,4 +1,4 @@
-"""When nodes could carry their part of a request, and for how long: what `earliest` goes through.
+"""The times at which nodes could carry their part of a request, and for how long, as input of `earliest`.
 
 A node opens at a time from which it stays able to carry its part for the request's whole duration. `QuickOpenings` uses
 a compiled loop, if there is one and counts decide; `Openings` does the same with numpy, near times first. See
@@ -149,7 +149,7 @@ def _firsts(nodes: Ints) -> Bools:
 
 
 def _able(profile: Profile, request: Request, cells: Cells, candidates: Ints, least: int) -> Ints:
-    """Those of `candidates` of the cells that could carry at least what every node of the job must."""
+    """The `candidates` of the cells that could carry at least the part that every node of the job must carry."""
     flat = profile.flat()
     for column, count in needed(flat, request):
         candidates = candidates[column[cells.place[candidates]] >= count]

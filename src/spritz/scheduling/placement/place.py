@@ -558,7 +558,7 @@ def _assigned(
     nodes = tuple(node for part in parts if part is not None for node in part.nodes)
     if len(nodes) < len(portions):
         return None
-    tasks = tuple(portion.tasks for portion, _own in portions)
+    tasks = tuple(portion.tasks for portion, _node_request in portions)
     return Allocation(
         partition=request.partition,
         nodes=nodes,

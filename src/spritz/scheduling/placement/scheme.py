@@ -58,7 +58,7 @@ class Scheme(Struct, frozen=True):
         return tuple(min(number, FAR) for number in numbers)
 
     def portions(self, chosen: Sequence[int]) -> list[Portion] | None:
-        """What each chosen node carries. `chosen`: node index, tasks and GPUs, flattened."""
+        """The portion of each chosen node. `chosen`: node index, tasks and GPUs, flattened."""
         picked = [Candidate(*chosen[place : place + 3]) for place in range(0, len(chosen), 3)]
         return portions_of(picked, self.target)
 

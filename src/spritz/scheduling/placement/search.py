@@ -46,8 +46,8 @@ Sets = dict[Sums, tuple[int, Chain]]
 
 
 class Offer(Struct, frozen=True, gc=False):
-    """What one node could carry: `options` are GPUs of each type and the most tasks with them; `marks` the ways in
-    which it counts for features. `part`: its leaf switch or block.
+    """The capacity of one node: `options` are GPUs of each type and the most tasks with them; `marks` the ways in which
+    it counts for features. `part`: its leaf switch or block.
     """
 
     index: int
@@ -86,7 +86,7 @@ def could_find(request: Request, choice: Choice, fabric: Fabric | None, tasks: I
 def search(
     table: NodeTable, request: Request, choice: Choice, required: frozenset[int], fabric: Fabric | None, effort: Effort
 ) -> list[tuple[Portion, Request]] | None:
-    """What each node is to carry, in node order, with the request as it applies to this node alone; None if no set of
+    """The portion of each node, in node order, with the request as it applies to this node alone; None if no set of
     these nodes can carry the job, or if none was found within the effort.
     """
     # A share of the cycle's steps, not all: one request that is hard would leave none to those behind it.
@@ -106,7 +106,7 @@ def search(
 
 
 class _Job:
-    """What one request asks of a set of nodes."""
+    """One request's demands on a set of nodes."""
 
     def __init__(self, request: Request, choice: Choice, fabric: Fabric | None, steps: int) -> None:
         self.request, self.choice, self.fabric = request, choice, fabric
@@ -134,7 +134,7 @@ class _Job:
     # -- single nodes
 
     def offers(self, table: NodeTable, required: frozenset[int]) -> list[Offer]:
-        """What each node that can serve now could carry, in node order."""
+        """The capacity of each node that can serve now, in node order."""
         offers = []
         known: dict[tuple[object, ...], tuple[tuple[Sums, int], ...]] = {}
         request = self.request
@@ -208,8 +208,8 @@ class _Job:
         ways: list[Sums] = [()]
         for pairs in self.choice.groups:
             mine = [position for position, (members, _count) in enumerate(pairs) if index in members]
-            ones = [tuple(int(at == one) for at in range(len(pairs))) for one in mine] or [(0,) * len(pairs)]
-            ways = [(*way, *one) for way in ways for one in ones]
+            ones = [tuple(int(at == feature) for at in range(len(pairs))) for feature in mine] or [(0,) * len(pairs)]
+            ways = [(*way, *feature) for way in ways for feature in ones]
         return tuple(ways)
 
     # -- sets of nodes
@@ -275,7 +275,7 @@ class _Job:
             totals = [sum(values) for values in zip(*(self._size(offer) for _at, offer in members), strict=True)]
             sizes[leaf] = (nodes, *(total if nodes else 0 for total in totals[1:]))
         tables: dict[int, Sets] = {}
-        found: list[tuple[int, int, Sums, Chain]] = []
+        candidates: list[tuple[int, int, Sums, Chain]] = []
         below_seen: set[tuple[int, ...]] = set()
         for switch, level in enumerate(fabric.levels.tolist()):
             below = [leaf for leaf in np.flatnonzero(fabric.below[switch]).tolist() if leaf in parts]
@@ -284,7 +284,7 @@ class _Job:
             below_seen.add(tuple(below))
             if not self._leaves_suffice([sizes[leaf] for leaf in below]):
                 continue
-            if found and level > found[0][0] and self._is_wanted(found):
+            if candidates and level > candidates[0][0] and self._is_wanted(candidates):
                 break
             for leaf in below:
                 if leaf not in tables:
@@ -292,24 +292,26 @@ class _Job:
                     tables[leaf] = {sums: entry for sums, entry in grown.items() if self._whole_segments(sums[0])}
             for sums, leaves, tasks, chain in self._joined([tables[leaf] for leaf in below]):
                 if self._enough(sums, tasks):
-                    found.append((level, leaves, sums, chain))
-        return self._first(found)
+                    candidates.append((level, leaves, sums, chain))
+        return self._first(candidates)
 
-    def _is_wanted(self, found: Sequence[tuple[int, int, Sums, Chain]]) -> bool:
+    def _is_wanted(self, sets: Sequence[tuple[int, int, Sums, Chain]]) -> bool:
         """Whether one of these sets has as many nodes as the job would like."""
-        return any(sums[0] >= min(self.target.nodes_wanted, self.nodes_max) for _level, _leaves, sums, _chain in found)
+        return any(sums[0] >= min(self.target.nodes_wanted, self.nodes_max) for _level, _leaves, sums, _chain in sets)
 
-    def _first(self, found: Sequence[tuple[int, int, Sums, Chain]]) -> Chain:
+    def _first(self, sets: Sequence[tuple[int, int, Sums, Chain]]) -> Chain:
         """The best of these sets: of the wanted size, then near, then small or large as the job asks."""
         wanted = min(self.target.nodes_wanted, self.nodes_max)
         largest = -1 if wanted > self.target.nodes_min or self.request.nodes_want_max else 1
         best = min(
-            found, key=lambda item: (item[2][0] < wanted, item[0], item[1], largest * item[2][0], item[2]), default=None
+            sets,
+            key=lambda item: (item[2][0] < wanted, item[0], item[1], largest * item[2][0], item[2]),
+            default=None,
         )
         return None if best is None else best[3]
 
     def _whole_segments(self, nodes: int) -> bool:
-        """Whether so many nodes may lie on one leaf."""
+        """Whether this number of nodes may be on one leaf."""
         segment = self.request.segment
         return not nodes % segment and (nodes <= segment or not self.request.segments_spread)
 
@@ -345,7 +347,7 @@ class _Job:
     def _sum(self, first: Sums, second: Sums) -> Sums | None:
         """Both together; None if they have more GPUs than the job."""
         counted = 1 + len(self.counts)
-        total = [one + other for one, other in zip(first, second, strict=True)]
+        total = [left + other for left, other in zip(first, second, strict=True)]
         for position, most in enumerate(self.counts, 1):
             total[position] = min(total[position], most)
         for position, most in enumerate(self.gpus, counted):
@@ -378,7 +380,7 @@ class _Job:
     def _contiguous(self, offers: list[Offer]) -> Chain:
         """The shortest stretch of neighbours that holds the job; the first of equal ones."""
         required = sum(offer.required for offer in offers)
-        found: list[tuple[int, int, Sums, Chain]] = []
+        candidates: list[tuple[int, int, Sums, Chain]] = []
         for first in range(len(offers)):
             sets: Sets = {self.nothing: (0, None)}
             named = 0
@@ -394,11 +396,13 @@ class _Job:
                     break
                 if named < required or not self._may_lie_on(leaves):
                     continue
-                found += [(0, 0, sums, chain) for sums, (tasks, chain) in sets.items() if self._enough(sums, tasks)]
-        return min(found, key=lambda item: item[2][0], default=(0, 0, (), None))[3]
+                candidates += [
+                    (0, 0, sums, chain) for sums, (tasks, chain) in sets.items() if self._enough(sums, tasks)
+                ]
+        return min(candidates, key=lambda item: item[2][0], default=(0, 0, (), None))[3]
 
     def _may_lie_on(self, leaves: Counter[int]) -> bool:
-        """Whether the job may have so many nodes on these leaves."""
+        """Whether the job may have this number of nodes on each of these leaves."""
         fabric = self.fabric
         if fabric is None:
             return True
@@ -426,19 +430,19 @@ class _Job:
             chosen = [Candidate(offer.index, offer.options[0][1], gpus[0]) for offer, gpus in taken]
             portions = portions_of(chosen, self.target)
             return None if portions is None else [(portion, self.request) for portion in portions]
-        left, dealt = self.tasks, []
+        undealt, dealt = self.tasks, []
         for later, (offer, gpus) in zip(range(len(taken) - 1, -1, -1), taken, strict=True):
             tasks = self.target.tasks_per_node
             if self.target.tasks is not None:
-                tasks = min(dict(offer.options)[gpus], left - later)
-                left -= tasks
+                tasks = min(dict(offer.options)[gpus], undealt - later)
+                undealt -= tasks
             request = request_of_node(self.request, gpus) if self.request.gpu_types else self.request
             dealt.append((Portion(offer.index, tasks, gpus[0] if gpus and not self.request.gpu_types else 0), request))
         return dealt
 
 
 def _linked(first: Chain, second: Chain) -> Chain:
-    """Both sets together."""
+    """The chain of both sets together."""
     while second is not None:
         position, gpus, second = second
         first = position, gpus, first

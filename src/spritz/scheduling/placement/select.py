@@ -44,7 +44,7 @@ class Portion(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """What all nodes together must carry. `tasks` None: `tasks_per_node` on every node. `gpus` 0: no total."""
+    """The total for all nodes together. `tasks` None: `tasks_per_node` on every node. `gpus` 0: no total."""
 
     nodes_min: int
     nodes_max: int
@@ -122,7 +122,7 @@ class _Taking:
         self.gpus -= candidate.gpus
 
     def is_full(self) -> bool:
-        """Nothing is missing, or no more nodes may be taken."""
+        """Whether nothing is missing, or no more nodes may be taken."""
         return (self.nodes <= 0 and self.tasks <= 0 and self.gpus <= 0) or len(self.chosen) >= self.target.nodes_max
 
 
@@ -248,20 +248,20 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     # Nodes that follow. Each must get a task (and a GPU, if GPUs are dealt): of 4 tasks on nodes with room for 4 each,
     # the second of `-N2` would otherwise get none, and a node without a task is not part of the job.
-    left = len(chosen)
+    nodes_after = len(chosen)
     tasks, gpus = target.tasks, target.gpus
     dealt = _gpus_for_tasks(chosen, target)
     portions = []
     for position, candidate in enumerate(chosen):
-        left -= 1
-        devices = min(candidate.gpus, gpus - left) if gpus else 0
+        nodes_after -= 1
+        devices = min(candidate.gpus, gpus - nodes_after) if gpus else 0
         if dealt is not None:
             devices = dealt[position]
         gpus -= devices
         node_tasks = target.tasks_per_node
         if tasks is not None:
             most = devices * target.tasks_per_gpu if devices and target.tasks_per_gpu else candidate.tasks
-            node_tasks = min(candidate.tasks, most, tasks - left)
+            node_tasks = min(candidate.tasks, most, tasks - nodes_after)
             tasks -= node_tasks
             if node_tasks < 1:
                 return None
@@ -276,26 +276,26 @@ def _gpus_for_tasks(chosen: Sequence[Candidate], target: Target) -> list[int] | 
     each = target.tasks_per_gpu
     if not each or not target.gpus or target.tasks is None:
         return None
-    left = target.gpus - len(chosen)
-    if left < 0 or sum(candidate.gpus for candidate in chosen) < target.gpus:
+    undealt = target.gpus - len(chosen)
+    if undealt < 0 or sum(candidate.gpus for candidate in chosen) < target.gpus:
         return None
     # Each further GPU of a node serves no more tasks than the one before. So it is best to give each GPU where it
     # serves most tasks: first those that are used to the full, then the largest rest of a node, then any.
     dealt = [1] * len(chosen)
     for position, candidate in enumerate(chosen):
-        more = min(left, max(0, min(candidate.gpus, candidate.tasks // each) - 1))
+        more = min(undealt, max(0, min(candidate.gpus, candidate.tasks // each) - 1))
         dealt[position] += more
-        left -= more
+        undealt -= more
 
     def served(position: int) -> int:
         return max(0, chosen[position].tasks - dealt[position] * each)
 
     for position in sorted(range(len(chosen)), key=lambda position: (-served(position), position)):
-        more = min(left, chosen[position].gpus - dealt[position], 1)
+        more = min(undealt, chosen[position].gpus - dealt[position], 1)
         dealt[position] += more
-        left -= more
+        undealt -= more
     for position, candidate in enumerate(chosen):
-        more = min(left, candidate.gpus - dealt[position])
+        more = min(undealt, candidate.gpus - dealt[position])
         dealt[position] += more
-        left -= more
+        undealt -= more
     return dealt

@@ -194,14 +194,16 @@ def _wider(row: NodeRow, needs: dict[tuple[str, str], int], usable: int) -> Iter
         if count and key[0] in row.hardware.pools and row.hardware.pools[key[0]].indexed
     }
 
-    def ways(left: list[tuple[tuple[str, str], int]], taken: dict[str, int]) -> Iterator[dict[tuple[str, str], int]]:
-        if not left:
+    def ways(
+        needs_left: list[tuple[tuple[str, str], int]], taken: dict[str, int]
+    ) -> Iterator[dict[tuple[str, str], int]]:
+        if not needs_left:
             yield {}
             return
-        (name, kind), count = left[0]
+        (name, kind), count = needs_left[0]
         free = row.devices_free(name, kind) & ~taken.get(name, 0)
         for mask in _by_localities(row.hardware.pools[name], free, count, usable):
-            for others in ways(left[1:], {**taken, name: taken.get(name, 0) | mask}):
+            for others in ways(needs_left[1:], {**taken, name: taken.get(name, 0) | mask}):
                 yield {(name, kind): mask, **others}
 
     yield from islice(ways(list(indexed.items()), {}), WIDER_MAX)
@@ -282,8 +284,8 @@ def _counted(
     One entry per type, since neither a type nor all types together may be overcommitted.
     """
     name, given = pool.name, {gres.type: gres.count for gres in chosen if gres.name == pool.name}
-    left = row.counts_free.get((name, ""), 0) - sum(given.values())
-    if left < count:
+    unassigned = row.counts_free.get((name, ""), 0) - sum(given.values())
+    if unassigned < count:
         return None
     free = {
         gres_type: row.counts_free[name, gres_type] - given.get(gres_type, 0)
@@ -291,7 +293,7 @@ def _counted(
         if gres_type
     }
     # Those without a type first, so that other jobs can still ask for types.
-    free = {kind: free.get(kind, 0)} if kind else {"": left - sum(free.values()), **free}
+    free = {kind: free.get(kind, 0)} if kind else {"": unassigned - sum(free.values()), **free}
     entries: list[GresAllocation] = []
     for gres_type, amount in free.items():
         amount = min(amount, count)
@@ -409,7 +411,7 @@ def _choose_cpus(
 
 
 def _in_turn(hardware: Hardware, request: Request, usable: int, wanted: int, order: tuple[int, int, int]) -> int:
-    """As `_choose_cpus`, wherever the tasks lie."""
+    """Choose CPUs as `_choose_cpus` does, wherever the tasks lie."""
     near, prefer, kept = order
     if not near and not prefer and not kept:
         return _spread(hardware, request, usable, wanted) if wanted > 0 else 0
@@ -433,14 +435,14 @@ def _whole_sockets(
     few for these.
     """
     near, prefer, _kept = order
-    cpus, left = 0, tasks if request.tasks_per_socket and not request.overcommit else 0
+    cpus, missing = 0, tasks if request.tasks_per_socket and not request.overcommit else 0
     sockets = [(most, mask) for most, mask in tasks_by_socket(usable, hardware, request) if mask]
     for most, mask in sorted(sockets, key=lambda socket: (not socket[1] & near, not socket[1] & prefer, socket[1])):
-        if cpus.bit_count() >= wanted and left <= 0:
+        if cpus.bit_count() >= wanted and missing <= 0:
             break
         cpus |= mask
-        left -= most
-    return cpus if left <= 0 else 0
+        missing -= most
+    return cpus if missing <= 0 else 0
 
 
 def _by_socket(

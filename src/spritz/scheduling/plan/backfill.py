@@ -276,7 +276,7 @@ class Backfill:
         freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
         if future_start.freed == freed:
             return future_start
-        # Moves to later times are never made: a planned start that was told to a user only gets better, except by
+        # Moves to later times are never made: a planned start that a user has seen only gets better, except by
         # `Overtaking` and `_make_way`.
         # Drop before the search: the job must not wait for its own planned start.
         self.planned.drop(future_start)
@@ -403,11 +403,13 @@ class Backfill:
             until = nextafter(before[0].start_at, 0.0)
         start = self._start_later(choices, since, until, ())
         if start is None:
-            made = [future_start.copied() for future_start in before or ()]
+            starts = [future_start.copied() for future_start in before or ()]
         else:
             uid = records[0].spec.uid
-            made = [ledger.make(self.planned.profile(), request, start[0], part, uid=uid) for request, part in start[1]]
-        for future_start in made:
+            starts = [
+                ledger.make(self.planned.profile(), request, start[0], part, uid=uid) for request, part in start[1]
+            ]
+        for future_start in starts:
             future_start.freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
             if before is None:
                 future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
@@ -416,11 +418,11 @@ class Backfill:
                 # take its resources (`PlannedStarts.outranked`).
                 future_start.queued = min(earlier.queued for earlier in before)
             self.planned.keep(future_start)
-        if made:
-            self._gangs_since[kind] = made[0].start_at
+        if starts:
+            self._gangs_since[kind] = starts[0].start_at
         for record in records:
             self._limits.note(record)
-        return made
+        return starts
 
     def _start_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]

@@ -29,16 +29,17 @@ class BackfillLimits:
         self._users: Counter[object] = Counter()
         self._once: set[int] = set()
 
-    def may_have(self, record: JobRecord, request: Request, made: int, *, head: bool) -> bool:
-        """Whether the job may get a planned start. `made`: planned starts so far; `head`: the first blocked job of its
-        queue.
+    def may_have(self, record: JobRecord, request: Request, planned: int, *, head: bool) -> bool:
+        """Whether the job may get a planned start.
+
+        `planned`: planned starts so far; `head`: the job is the first blocked one of its queue.
         """
         parameters, now = self._parameters, self._snapshot.now
         # The first blocked job of a queue always gets a planned start: otherwise smaller jobs could overtake it for
         # ever.
         if head or not self._full:
             return head
-        if parameters.easy or made >= parameters.planned_starts_max:
+        if parameters.easy or planned >= parameters.planned_starts_max:
             return False
         if parameters.planned_once and record.id in self._once:
             return False

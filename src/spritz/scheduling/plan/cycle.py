@@ -59,7 +59,7 @@ def decide(
     expect: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Cycle:
-    """As `run`, but returns the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
+    """Run a cycle as `run` does, but return the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
     waiting, gangs = _waiting(cycle)
     while (waiting or gangs) and not cycle.exhausted:
@@ -103,7 +103,7 @@ def decide(
 
 
 def _waiting(cycle: Cycle) -> tuple[list[Entry], list[Gang]]:
-    """What the cycle will consider: a heap of shapes, best first, and heterogeneous jobs, best last."""
+    """The jobs that the cycle will consider: a heap of shapes, best first, and heterogeneous jobs, best last."""
     snapshot = cycle.snapshot
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
     closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.parameters.waits_apart)

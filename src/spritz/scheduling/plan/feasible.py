@@ -1,4 +1,4 @@
-"""Whether a job could ever run, asked before it is accepted.
+"""Check whether a job could ever run, before it is accepted.
 
 The core refuses submissions by simple sums; this asks placement itself. A refusal is final: all sets of nodes were
 looked at. Where that would take too long (`placement.effort`), the job is accepted and may wait for ever.
@@ -57,7 +57,7 @@ class Checks:
         return len(self._answers)
 
     def check(self, spec: JobSpec, now: float) -> Refusal | None:
-        """As `check_request`. `now`: seconds since the epoch. Raises as `check_request` does."""
+        """Check as `check_request` does. `now`: seconds since the epoch. Raises as `check_request` does."""
         projection = self._projection
         key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
         if projection.is_current and projection.memory is self._memory and key in self._answers:

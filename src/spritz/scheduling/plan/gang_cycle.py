@@ -85,7 +85,7 @@ def _start_planned(
     The next cycle would be late, and a start that is late ends late: a job that is planned right behind it would clash
     with it, be planned again behind it, and clash with it once more in the cycle after that, without end.
 
-    `blocked`: the queues with a blocked job before this one. It overtakes nobody in the others, and blocks nobody.
+    `blocked`: the queues with a blocked job before this one. In the other queues it overtakes no job, and blocks none.
     """
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
     if not all(any(_is_due(cycle, request) for request in component) for component in choices):

@@ -316,7 +316,7 @@ class Views:
     def earliest(
         self, request: Request, eligibility: Eligibility, since: float, until: float, nodes: Ints | None
     ) -> tuple[float, Allocation] | None:
-        """As `earliest`, limited to the time of the request's reservation."""
+        """The earliest start as of `earliest`, limited to the time of the request's reservation."""
         view = self._made.get(_sight(request))
         if view is None:
             view = self._made[_sight(request)] = view_of(self._profile, self._reserved, request)

@@ -122,7 +122,7 @@ class LicenseProfile:
         return at
 
     def first_of_all(self, requests: Sequence[Request], since: float) -> float | None:
-        """The same for one job of each request together."""
+        """The first time at which one job of each request fits together with the others."""
         total: Needs = {}
         for request in requests:
             needs = self.needs(request)

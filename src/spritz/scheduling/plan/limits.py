@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Limits:
-    """What is left under each limit during one cycle."""
+    """The remainder of each limit during one cycle."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rules = snapshot.rules

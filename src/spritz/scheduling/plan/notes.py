@@ -86,8 +86,8 @@ class Notes:
         """Note that a job or array task starts. True: no task of the record is left to wait."""
         if task_id is None or record.tasks is None:
             return True
-        left = self._tasks[record.id] = self.tasks_left(record) & ~(1 << task_id)
-        return not left
+        open_tasks = self._tasks[record.id] = self.tasks_left(record) & ~(1 << task_id)
+        return not open_tasks
 
     def collect(self, started: set[int], complete: bool) -> tuple[PendingNote, ...]:
         """Notes for jobs that wait for another reason than before, in order of job id."""

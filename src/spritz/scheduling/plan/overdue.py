@@ -45,7 +45,7 @@ class Overdue:
             return frozenset()
         requests = (shape.request for _key, shape in record.entries)
         names = (self._nodes[request] for request in requests if self._counts.get(request))
-        # Of a job that had to be planned anew its record still tells where it was to start.
+        # The record of a job that had to be planned again still has the nodes of its former planned start.
         return frozenset(record.expected_nodes).union(*names)
 
     def holder(self, request: Request) -> int | None:

@@ -84,7 +84,7 @@ class PlannedStarts:
         self._holders: dict[FutureStart, int] = {}
         #: planned starts of jobs that have been considered
         self.considered: set[FutureStart] = set()
-        #: those that were put off, and what is in their place (None: they are to be planned anew)
+        #: those that were put off, and what is in their place (None: they are to be planned again)
         self._put_off_to: dict[FutureStart, FutureStart | None] = {}
         #: whether the planned starts differ from the snapshot's
         self.changed = False
@@ -134,7 +134,9 @@ class PlannedStarts:
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def leftover(self, record: JobRecord, request: Request, ends_at: float) -> Leftover:
-        """What planned starts leave free from now until `ends_at` for the job. Its own planned start does not count."""
+        """The resources that planned starts leave free from now until `ends_at` for the job. Its own planned start does
+        not count.
+        """
         return Leftover(self.view(request), ends_at, self.of(record, request))
 
     def flexible(self, index: int) -> bool:
@@ -182,8 +184,8 @@ class PlannedStarts:
                     for hold, _ in holds_on_node
                     if hold.start_at > kept_until and self._gives_way(hold, record, key, any_age=is_late)
                 ]
-                left = view.row_at(index, None, ends_at, [*own_starts, *weaker])
-                if len(weaker) < len(holds_on_node) and not fits(left, part, uid, flexible=True):
+                row = view.row_at(index, None, ends_at, [*own_starts, *weaker])
+                if len(weaker) < len(holds_on_node) and not fits(row, part, uid, flexible=True):
                     return None
                 clashing += [hold for hold in weaker if hold not in clashing]
                 continue
@@ -244,8 +246,12 @@ class PlannedStarts:
         next_one = items[place] if place < len(items) else None
         if self._in_turn or (next_one is not None and self.holder_of(next_one) == record.id):
             return next_one
-        own = next((item for item in items if self.holder_of(item) == record.id), None)
-        return next_one if own is None and next_one is not None and not self._waits(self.holder_of(next_one)) else own
+        reserved = next((item for item in items if self.holder_of(item) == record.id), None)
+        return (
+            next_one
+            if reserved is None and next_one is not None and not self._waits(self.holder_of(next_one))
+            else reserved
+        )
 
     def give(self, future_start: FutureStart, record: JobRecord) -> None:
         """The planned start is this job's from now on."""
@@ -269,24 +275,25 @@ class PlannedStarts:
         """The allocation of the job's planned start if its time has come and all of it is free. If it comes late, that
         of an equal job behind it may be free before: the two change places then.
         """
-        own = self.of(record, request)
-        allocation = None if own is None else self.free_allocation(own)
-        if own is None or allocation is not None or self._in_turn or own.start_at >= self._snapshot.now:
+        planned = self.of(record, request)
+        allocation = None if planned is None else self.free_allocation(planned)
+        if planned is None or allocation is not None or self._in_turn or planned.start_at >= self._snapshot.now:
             return allocation
         for other in self.ledger.of(request):
             if other.start_at > self._snapshot.now:
                 break
-            if other is not own and other not in self.considered:
+            if other is not planned and other not in self.considered:
                 allocation = self.free_allocation(other)
                 if allocation is not None:
-                    self._holders[own], self._holders[other] = self.holder_of(other), self.holder_of(own)
+                    self._holders[planned], self._holders[other] = self.holder_of(other), self.holder_of(planned)
                     self.changed = True
                     return allocation
         return None
 
     def free_allocation(self, future_start: FutureStart) -> Allocation | None:
-        """Its allocation, if its time has come, all of it is free, and no later plan clashes. If it is a little late,
-        the allocation may have other CPUs of the same nodes, and those planned behind it will be put off (`redeem`).
+        """The allocation of the planned start, if its time has come, all of it is free, and no later plan clashes. If
+        it is a little late, the allocation may have other CPUs of the same nodes, and those planned behind it will be
+        put off (`redeem`).
         """
         request, now = future_start.request, self._snapshot.now
         # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
@@ -309,7 +316,7 @@ class PlannedStarts:
         return future_start.allocation
 
     def _placed_again(self, future_start: FutureStart) -> Allocation | None:
-        """What is free now on the nodes of a planned start that is a little late."""
+        """A new allocation from the free resources of the nodes of a planned start that is a little late."""
         indexes = sorted(index for index, _holder in future_start.parts)
         if not self.is_about_to(future_start) or not all(map(self.flexible, indexes)):
             return None
@@ -319,7 +326,9 @@ class PlannedStarts:
         return allocation if allocation is not None and allocation.names == names else None
 
     def is_about_to(self, future_start: FutureStart) -> bool:
-        """Whether its time is about to come or has just passed, and all of it is free soon: nodes are being cleared."""
+        """Whether the planned start is about to come or has just passed, and its nodes will be free soon: they are
+        being cleared.
+        """
         request, latest = future_start.request, future_start.start_at + self.late_seconds
         if future_start.provisional or abs(self._snapshot.now - future_start.start_at) > self.late_seconds:
             return False
@@ -342,10 +351,10 @@ class PlannedStarts:
         """Planned starts until then are worth more than the seconds by which the job could start before its own nodes
         are free: all, if it is late itself; those before its own one, if that is about to come; otherwise none.
         """
-        own = self.of(record, request)
-        if own is None or not self.is_about_to(own):
+        planned = self.of(record, request)
+        if planned is None or not self.is_about_to(planned):
             return -NEVER
-        return own.start_at if own.start_at > self._snapshot.now else NEVER
+        return planned.start_at if planned.start_at > self._snapshot.now else NEVER
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """The profile as jobs of the request see it, over a fork of the cycle's table. The caller owns the result."""
@@ -370,11 +379,11 @@ class PlannedStarts:
                     self._put_off_behind(used_up)
 
     def _put_off_behind(self, late: FutureStart) -> None:
-        """A planned start is carried out late: those planned right behind it on its nodes, and those behind these, are
-        put off until their nodes are free. Nobody is overtaken, and each waits as much longer at most.
+        """A planned start is carried out late: put off the starts planned right behind it on its nodes, and those
+        behind these, until their nodes are free. No job is overtaken, and each waits at most as much longer.
 
-        Planned anew, they would find the gaps before them taken, or would take them from others, and what is a few
-        seconds late would cost them hours.
+        If they were planned again instead, they would find the gaps before them taken, or take them from others, and a
+        delay of seconds would cost them hours.
         """
         delay = self._snapshot.now - late.start_at
         starts = self.ledger.starts
@@ -410,7 +419,7 @@ class PlannedStarts:
                         ends.setdefault(resource, []).append((item.end_at, item.end_at + put_off))
 
     def _resources(self, future_start: FutureStart) -> list[int | str]:
-        """Its nodes, by index, and its licenses, if these are planned."""
+        """The nodes of the planned start, by index, and its licenses, if these are planned."""
         needs = self.licenses.needs(future_start.request) if self.licenses is not None else None
         return [*(index for index, _holder in future_start.parts), *(needs or ())]
 
@@ -419,7 +428,7 @@ class PlannedStarts:
         start_at, until = future_start.start_at + seconds, future_start.end_at + seconds
         self._put_off_to[future_start] = None
         if self._meets_reservation(future_start, until):
-            return  # it is planned anew
+            return  # it is planned again
         later = self.ledger.moved(self.profile(), future_start, start_at, future_start.allocation)
         later.provisional, later.holder = future_start.provisional, self.holder_of(future_start)
         self._put_off_to[future_start] = later
@@ -428,7 +437,7 @@ class PlannedStarts:
         self.keep(later)
 
     def current(self, future_start: FutureStart) -> FutureStart | None:
-        """What is in the place of a planned start that was put off in this cycle; None if nothing is."""
+        """The replacement of a planned start that was put off in this cycle; None if there is none."""
         item: FutureStart | None = future_start
         while item is not None and item in self._put_off_to:
             item = self._put_off_to[item]
@@ -495,8 +504,8 @@ class PlannedStarts:
         if ahead is None or not needs:
             return []
         self.before_reading()
-        own_starts, own = self.of_jobs(record), self.of(record, request)
-        behind = self._licensed_behind(own, now) if own is not None else []
+        own_starts, planned = self.of_jobs(record), self.of(record, request)
+        behind = self._licensed_behind(planned, now) if planned is not None else []
         with ahead.without([*own_starts, *behind]):
             if ahead.first(request, needs, now) == now:
                 return []
@@ -554,7 +563,7 @@ class PlannedStarts:
 
 
 class Leftover:
-    """What planned starts leave free for a job from now until it ends: row by row, or as a whole table."""
+    """The resources that planned starts leave free for a job until it ends: row by row, or as a whole table."""
 
     def __init__(self, profile: Profile, ends_at: float, own_start: FutureStart | None) -> None:
         without = () if own_start is None else (own_start,)

@@ -1,4 +1,4 @@
-"""How many powered-down nodes one cycle may still power up.
+"""The number of powered-down nodes that one cycle may still power up.
 
 Source: slurm.conf(5) SlurmctldParameters=max_powered_nodes.
 """

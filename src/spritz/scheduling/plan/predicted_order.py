@@ -109,7 +109,7 @@ class ShortestOrder:
         return shape.keys[0] if self._needs is None else self._needs.first(shape)
 
     def keys_of(self, shape: Shape) -> list[SortKey]:
-        """Its jobs in the order in which they are considered."""
+        """The sort keys of the shape's jobs, in the order in which they are considered."""
         kept = self._keys.get(shape.order)
         if kept is None:
             kept = shape.keys if self._needs is None else self._needs.keys_of(shape)

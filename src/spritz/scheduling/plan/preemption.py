@@ -62,8 +62,8 @@ STUCK_SECONDS = 30.0
 
 NEVER = float("inf")
 
-#: what decides about a preemptor's victims, apart from priorities: its class, the guarantees of its account, and those
-#: of them with room for it
+#: The key that decides about a preemptor's victims, apart from priorities: its class, the guarantees of its account,
+#: and those of them with room for it
 Preempting = tuple["JobClass", tuple["Guarantee", ...], tuple["Guarantee", ...]]
 
 
@@ -106,7 +106,7 @@ class Preemptor:
         #: a search was left to the next full cycle
         self.put_off = False
         self.failed = FailedPreemptions(snapshot, findings)
-        #: what may be preempted on each node, by victim classes
+        #: the resources that may be preempted on each node, by victim classes
         self._occupied: dict[tuple[JobClass, ...], Occupied] = {}
         #: the cycle's table without the jobs that are leaving; and, by `Preempting`, without all possible victims
         self._base: NodeTable | None = None
@@ -121,7 +121,7 @@ class Preemptor:
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
         self._rules = PreemptionRules(snapshot, snapshot.occupants.classes() if self.enabled else [])
-        #: what is left of `TRIALS` for all requests of the cycle
+        #: the remainder of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
     def trial(self, table: NodeTable) -> Preemptor:
@@ -145,7 +145,7 @@ class Preemptor:
         return table
 
     def leave(self, victims: Iterable[Victim]) -> None:
-        """Note that these victims will be told to leave."""
+        """Note that these victims will be ordered to leave."""
         assert self._base is not None, "victims were searched on it"
         for victim in victims:
             self._taken.add(victim.record.id)

@@ -51,7 +51,7 @@ class PreemptionRules:
         self._priorities: dict[int, int] = {}
 
     def class_of(self, record: JobRecord, request: Request) -> JobClass:
-        """Of a waiting job with this request."""
+        """The class of a waiting job with this request."""
         return class_of(record, request.partition)
 
     def side(self, job_class: JobClass, priority: int = 0) -> PreemptionSide:
@@ -121,10 +121,10 @@ class PreemptionRules:
 
     def victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
         """The job as a victim, with its cost."""
-        made = self._made.get(record.id)
-        if made is None or made.mode is not mode:
-            made = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
-        return made
+        victim = self._made.get(record.id)
+        if victim is None or victim.mode is not mode:
+            victim = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
+        return victim
 
     def planned(self, victim: Victim) -> PlannedVictim:
         """The victim in the form that the core takes."""

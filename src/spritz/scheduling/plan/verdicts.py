@@ -1,4 +1,4 @@
-"""Why a request cannot start, where waiting for other jobs to end would not help.
+"""Reasons why a request cannot start that the end of other jobs would not change.
 
 Source: squeue(1) JOB REASON CODES; wording as slurmctld's.
 """

@@ -65,7 +65,8 @@ class VictimClass(Struct, frozen=True):
 
 
 class Occupied:
-    """What possible victims hold of each node now, and what they cost: the arrays of `Occupants`, summed over classes.
+    """The resources that possible victims hold of each node now, and their cost: the arrays of `Occupants`, summed over
+    classes.
 
     A class is left out on a node where all of its jobs are exempt.
     """

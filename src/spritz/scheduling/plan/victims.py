@@ -200,8 +200,8 @@ class VictimSearch:
         return bound if self.result is not None else None
 
     def best(self, cleared: Cleared, order: list[int]) -> list[Victim] | None:
-        """As `fewest`, restricted to an allocation on as few as possible of the first nodes in `order`. The first nodes
-        there need the fewest and cheapest victims.
+        """The fewest victims, as of `fewest`, for an allocation on as few as possible of the first nodes in `order`.
+        The first nodes there need the fewest and cheapest victims.
         """
         if not order or self.place_on(cleared.table) is None:
             return None
@@ -302,24 +302,24 @@ class VictimSearch:
     def _spent(self) -> bool:
         return self.trials_left <= 0 or self.placements_left <= 0
 
-    def _pick(self, sums: Sums, candidates: list[Victim], first: int, left: int) -> list[Victim] | None:
-        """The first combination, in order of cost, of `left` more candidates from `first` on that lets the
+    def _pick(self, sums: Sums, candidates: list[Victim], first: int, missing: int) -> list[Victim] | None:
+        """The first combination, in order of cost, of `missing` more candidates from `first` on that lets the
         job start.
         """
-        if not left:
+        if not missing:
             # `enough` is necessary, cheap and wrong in one direction only; `place_on` decides.
             if not sums.enough():
                 return None
             self.placements_left -= 1
             return list(sums.out.values()) if self._enough(sums) else None
-        for position in range(first, len(candidates) - left + 1):
+        for position in range(first, len(candidates) - missing + 1):
             if self._spent:
                 return None
             self.trials_left -= 1
             self.trials += 1
             victim = candidates[position]
             sums.take_out(victim)
-            victims = self._pick(sums, candidates, position + 1, left - 1)
+            victims = self._pick(sums, candidates, position + 1, missing - 1)
             if victims is not None:
                 return victims
             sums.put_back(victim)
@@ -359,7 +359,7 @@ def _grafted(base: NodeTable, cleared: Cleared, nodes: Ints) -> NodeTable:
 
 
 class Sums:
-    """What the nodes of each choice could carry together, updated as jobs are taken out and put back.
+    """The capacity of the nodes of each choice together, updated as jobs are taken out and put back.
 
     A necessary condition, and cheap: it must hold before placement itself is asked.
     """

@@ -345,13 +345,13 @@ class Projection:
         """Settings, partitions, or the set of nodes have changed."""
         created = [after for before, after in nodes if before is None and after is not None]
         gone = {before.name for before, after in nodes if after is None and before is not None}
-        left = [name for name in self.nodes if name not in gone]
-        grown = layout.nodes == (*left, *(node.name for node in created))
+        remaining = [name for name in self.nodes if name not in gone]
+        grown = layout.nodes == (*remaining, *(node.name for node in created))
         if not (created or gone) or not grown or not self._differs_in_members(layout):
             waiting_jobs.rank_unplaced(self)
-            known = {**self.nodes, **{node.name: node for _before, node in nodes if node is not None}}
+            by_name = {**self.nodes, **{node.name: node for _before, node in nodes if node is not None}}
             self.settings, self.partitions = layout.settings, dict(layout.partitions)
-            self.nodes = {name: known[name] for name in layout.nodes}
+            self.nodes = {name: by_name[name] for name in layout.nodes}
             self.rebuild()
             return
         self.partitions = dict(layout.partitions)

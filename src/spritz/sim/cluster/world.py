@@ -5,7 +5,7 @@ answer immediately: a launched job runs for as long as the trace says (from the 
 that is terminated is gone at once. After all events of the same time, one full cycle runs. So a replay has no queue
 depth, no interval between cycles and no latency: what remains is policy.
 
-Source: DESIGN, "the same core runs in production, in trace replay and in fault simulation".
+Source: docs/simulate.md.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _FUNCTIONS = """
 
 
 class Module(ctypes.Structure):
-    """What the host offers, in the order of version 4 and later; null: it does not."""
+    """The functions that the host offers, in the order of version 4 and later; null: not offered."""
 
     _fields_ = tuple((name, Pointer) for name in _FUNCTIONS.split())
 
@@ -69,7 +69,7 @@ def strings(address: int | None) -> tuple[bytes, ...]:
 
 
 def options(address: int | None, count: int) -> dict[bytes, int | bool]:
-    """Those that are plain numbers, or yes and no."""
+    """The options that are plain numbers or booleans."""
     values: dict[bytes, int | bool] = {}
     for info in (Info * count).from_address(address) if address else ():
         first: int = info.value.data[0]

@@ -96,7 +96,7 @@ class Exchange:
         self._send(messages.Question(node, self._about.node, self._count, messages.encode_body(body)))
 
     def _do(self, body: Body, reply: Reply) -> None:
-        """What this node is asked, by itself or another one."""
+        """Carry out a request of this node or another one."""
         if isinstance(body, messages.Fetch):
             self._local_data(body.rank, reply)
         elif isinstance(body, messages.Publish):

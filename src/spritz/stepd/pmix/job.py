@@ -16,16 +16,16 @@ from spritz.stepd.pmix.values import BOOL, PROC_RANK, UINT16, Infos
 if TYPE_CHECKING:
     from spritz.stepd.spec import Pmix
 
-#: Of more tasks than that the library is told where they are, and derives from it all but which program they are of.
-#: 64,000 told one by one would cost every node 11 s and 0.9 GiB (2 s and 0.15 GiB by places).
+#: With more tasks than this the library gets only their places, and derives from them all but the tasks' programs.
+#: 64,000 tasks one by one would cost every node 11 s and 0.9 GiB (2 s and 0.15 GiB by places).
 _TASKS_TOLD = 16384
 
 
 def job_infos(library: ctypes.CDLL, about: Pmix, directory: str) -> Infos:
-    """All of it. `directory` is for files of the tasks, too. Raises PmixError."""
+    """All facts about the job that its tasks may ask for. `directory` is for their files, too. Raises PmixError."""
     hosts = _hosts(about)
-    own = about.nodes[about.node]
-    local = hosts[own]
+    host_name = about.nodes[about.node]
+    local = hosts[host_name]
     size = sum(map(len, hosts.values()))
     infos = Infos()
     infos.text("pmix.jobid", about.namespace)
@@ -35,7 +35,7 @@ def job_infos(library: ctypes.CDLL, about: Pmix, directory: str) -> Infos:
     infos.number("pmix.num.slots", max(size, about.universe))
     infos.number("pmix.job.napps", len(set(about.apps)) or 1)
     infos.number("pmix.num.nodes", len(hosts))
-    infos.number("pmix.nodeid", list(hosts).index(own))
+    infos.number("pmix.nodeid", list(hosts).index(host_name))
     infos.number("pmix.local.size", len(local))
     infos.number("pmix.node.size", len(local))
     infos.text("pmix.lpeers", ",".join(map(str, local)))
@@ -89,7 +89,7 @@ def _task(name: str, node: int, place: int, rank: int, app: int, first_of_app: i
 
 def _compressed(library: ctypes.CDLL, function: str, text: str) -> bytes:
     """A list in the library's notation, which it understands as a string; others it may choose are its own."""
-    found = c_char_p()
-    check(library, function, text.encode(), ctypes.byref(found))
-    made = found.value or b""
-    return made if made.startswith(b"pmix[") else text.encode()
+    buffer = c_char_p()
+    check(library, function, text.encode(), ctypes.byref(buffer))
+    compressed = buffer.value or b""
+    return compressed if compressed.startswith(b"pmix[") else text.encode()

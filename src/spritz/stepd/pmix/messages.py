@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What has the task of this rank put?"""
+    """Request for the data that the task of this rank has put."""
 
     rank: int
 
@@ -79,7 +79,7 @@ class Unpublish(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Message = Gather | Gathered | Question | Answer
-#: what a question is
+#: the content of a question
 Body = Fetch | Publish | Lookup | Unpublish
 #: (rank of the publisher, key, packed value)
 Published = list[tuple[int, bytes, bytes]]

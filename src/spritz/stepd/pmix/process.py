@@ -116,7 +116,7 @@ def _take_variables(environment: tuple[bytes, ...]) -> None:
 
 
 class _Process:
-    """The library's host."""
+    """The host of the library."""
 
     def __init__(self, about: Pmix, directory: str, connection: socket.socket) -> None:
         self._connection = connection
@@ -188,19 +188,19 @@ class _Process:
             pass  # it is awake
 
     def collect(self, kind: bytes, ranks: tuple[int, ...], data: bytes, reply: Reply) -> None:
-        """As `Exchange` does."""
+        """Collect data as `Exchange.collect` does."""
         self._exchange.collect(kind, ranks, data, reply)
 
     def fetch(self, rank: int, reply: Reply) -> None:
-        """As `Exchange` does."""
+        """Fetch data as `Exchange.fetch` does."""
         self._exchange.fetch(rank, reply)
 
     def publish(self, rank: int, entries: tuple[tuple[bytes, bytes], ...], reply: Reply) -> None:
-        """As `Exchange` does."""
+        """Publish data as `Exchange.publish` does."""
         self._exchange.publish(rank, entries, reply)
 
     def look_up(self, keys: tuple[bytes, ...], wait: int, seconds: int, reply: Reply) -> None:
-        """As `Exchange` does, but no longer than that."""
+        """Look data up as `Exchange.look_up` does, but for at most this time."""
         answered = False
 
         def once(status: int, data: bytes) -> None:
@@ -214,7 +214,7 @@ class _Process:
         self._exchange.look_up(keys, wait, once)
 
     def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
-        """As `Exchange` does."""
+        """Withdraw data as `Exchange.unpublish` does."""
         self._exchange.unpublish(rank, keys, reply)
 
     def abort(self, rank: int, status: int) -> None:
@@ -222,5 +222,5 @@ class _Process:
         self._connection.sendall(protocol.frame(protocol.PMI_ABORT, rank, protocol.pack_status(status)))
 
     def lost(self, rank: int) -> None:
-        """The same for a lost task, without a status."""
+        """Report a lost task, without a status."""
         self._connection.sendall(protocol.frame(protocol.PMI_ABORT, rank))

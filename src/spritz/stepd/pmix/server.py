@@ -58,23 +58,26 @@ if TYPE_CHECKING:
     Reply = Callable[[int, bytes], None]
 
     class Host(Protocol):
-        """Who answers the library. All but `post` are called by the thread that does what was posted."""
+        """The functions that answer the library. All but `post` are called by the thread that does the posted work."""
 
         def post(self, call: Callable[[], None]) -> None:
             """Have this done soon, by the main thread."""
 
         def collect(self, kind: bytes, ranks: tuple[int, ...], data: bytes, reply: Reply) -> None:
-            """Tasks of these ranks that are here have met: end it with everybody's data when all have."""
+            """The tasks of these ranks on this node have reached the fence: end it with the data of all tasks once all
+            have.
+            """
 
         def fetch(self, rank: int, reply: Reply) -> None:
-            """What a task of another node has put."""
+            """The data that a task of another node has put."""
 
         def publish(self, rank: int, entries: tuple[tuple[bytes, bytes], ...], reply: Reply) -> None:
             """Keep what a task publishes: (key, packed value)."""
 
         def look_up(self, keys: tuple[bytes, ...], wait: int, seconds: int, reply: Reply) -> None:
-            """What is published by these keys, as `messages` encodes it: now, or when there are `wait` of them, for
-            which `seconds` are given (0: any time)."""
+            """The data published by these keys, as `messages` encodes it: now, or when there are `wait` of them, for
+            which `seconds` are given (0: any time).
+            """
 
         def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
             """Forget what a task has published: these, or all."""
@@ -86,7 +89,7 @@ if TYPE_CHECKING:
             """A task ended without announcing it."""
 
 
-#: what keys of options begin with; others are the user's
+#: the prefix of the keys of options; other keys are the user's
 _OPTION = b"pmix."
 
 
@@ -98,7 +101,7 @@ class Server:
         self._directory = directory
         self._host = host
         self._library = load()
-        #: what the library calls, or reads, must not be collected
+        #: objects that the library calls or reads, which must not be collected
         self._kept: list[object] = []
         #: data of answers that the library still reads, by number
         self._lent: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -136,13 +139,13 @@ class Server:
 
     def environment(self, rank: int) -> tuple[bytes, ...]:
         """`NAME=value` of what a task must have to find us."""
-        found = Pointer()
+        variables = Pointer()
         proc = Proc(self._about.namespace.encode(), rank)
-        check(self._library, "PMIx_server_setup_fork", ctypes.byref(proc), ctypes.byref(found))
-        return strings(found.value)
+        check(self._library, "PMIx_server_setup_fork", ctypes.byref(proc), ctypes.byref(variables))
+        return strings(variables.value)
 
     def local_data(self, rank: int, reply: Reply) -> None:
-        """What a task of this node has put, as soon as it has."""
+        """The data that a task of this node has put, as soon as it has."""
 
         def answer(status: int, data: int, size: int, _token: int) -> None:
             copied = ctypes.string_at(data, size) if data and size else b""
@@ -264,10 +267,10 @@ class Server:
 
         def reply(status: int, data: bytes) -> None:
             try:
-                found = self._unpacked(data) if data else (Published * 0)()
+                published = self._unpacked(data) if data else (Published * 0)()
             except (PmixError, protocol.ProtocolError):
-                status, found = ERROR, (Published * 0)()
-            LookupDone(done)(status, ctypes.addressof(found), len(found), token)
+                status, published = ERROR, (Published * 0)()
+            LookupDone(done)(status, ctypes.addressof(published), len(published), token)
 
         self._host.post(lambda: self._host.look_up(wanted, needed, given.get(b"pmix.timeout", 0), reply))
         return SUCCESS
@@ -283,9 +286,9 @@ class Server:
         check(
             self._library, "PMIx_Data_pack", None, ctypes.byref(buffer), ctypes.byref(value), c_int(1), c_uint16(VALUE)
         )
-        made = ctypes.string_at(buffer.base or 0, buffer.used)
+        packed = ctypes.string_at(buffer.base or 0, buffer.used)
         ctypes.CDLL(None).free(Pointer(buffer.base))
-        return made
+        return packed
 
     def _unpacked(self, data: bytes) -> ctypes.Array[Published]:
         """Inverse of `_packed`, for a list. What it allocates is not given back: a process serves one step."""
@@ -309,10 +312,10 @@ class Server:
 
     def _ranks(self, address: int, count: int) -> tuple[int, ...] | None:
         """Ranks of an array of processes; None if some are not of this step."""
-        own = self._about.namespace.encode()
+        namespace = self._about.namespace.encode()
         ranks: set[int] = set()
         for proc in (Proc * count).from_address(address):
-            if proc.namespace != own:
+            if proc.namespace != namespace:
                 return None
             if proc.rank == LOCAL_NODE:
                 ranks.update(self._about.ranks[self._about.node])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The process's own directory in the step's spool: rendezvous, shared data of tasks and library. It goes with the step.
 DIRECTORY = "pmix"
-#: What the process may take to start, on a machine with much else to do, and to end.
+#: Seconds that the process may take to start, on a busy machine, and to end.
 _START_SECONDS = 60.0
 _END_SECONDS = 8.0
 _RECEIVE_BYTES = 256 * 1024
@@ -77,7 +77,9 @@ class PmixServer:
         self._flush()
 
     def end(self) -> None:
-        """No task needs it any more: it should end by itself, and is killed otherwise. May be called repeatedly."""
+        """End the server, which no task needs any more: it should end by itself, and is killed otherwise. May be called
+        repeatedly.
+        """
         if not self._ending:
             self._ending = True
             self._reactor.forget(self._connection.fileno())
@@ -88,11 +90,11 @@ class PmixServer:
         """The server has ended: remove its directory, and fail the step unless `end` was called before."""
         processes.spared.discard(self.pid)
         shutil.rmtree(self._directory, ignore_errors=True)
-        told = self._output()
+        output = self._output()
         os.close(self._errors)
         if not self._ending:
             self.end()
-            self._failed(f"mpi/pmix: the PMIx server died{told}")
+            self._failed(f"mpi/pmix: the PMIx server died{output}")
 
     def _first_word(self) -> list[dict[bytes, bytes]]:
         self._connection.settimeout(_START_SECONDS)
@@ -110,11 +112,11 @@ class PmixServer:
             self._ending = True
             self.reaped()
             raise OSError(f"mpi/pmix: {error}")
-        found = []
+        environments = []
         for variables in ready.environments:
             pairs = [variable.partition(b"=") for variable in variables]
-            found.append({name: value for name, _, value in pairs})
-        return found
+            environments.append({name: value for name, _, value in pairs})
+        return environments
 
     def _kill(self) -> None:
         if self.pid in processes.spared:

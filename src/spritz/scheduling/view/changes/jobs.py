@@ -89,9 +89,9 @@ def forget(projection: Projection, job_id: int) -> None:
 
 def _leave_account(projection: Projection, record: JobRecord) -> None:
     account = record.spec.account
-    left = projection.of_account[account]
-    del left[record.id]
-    if not left:
+    siblings = projection.of_account[account]
+    del siblings[record.id]
+    if not siblings:
         del projection.of_account[account]
 
 

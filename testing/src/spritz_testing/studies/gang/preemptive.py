@@ -41,7 +41,7 @@ def replay_preemptive(
 ) -> GangReplay:
     """Replay. `by_gpus`: remaining time is multiplied by the number of GPUs (SRSF); otherwise it is not (SRTF)."""
     count = len(jobs)
-    left, unit, restart = list(jobs.iterations), jobs.unit, jobs.restart
+    iterations, unit, restart = list(jobs.iterations), jobs.unit, jobs.restart
     weight = jobs.gpus if by_gpus else [1] * count
     start, end = [-1.0] * count, [-1.0] * count
     active: list[int] = []
@@ -58,11 +58,11 @@ def replay_preemptive(
             del ends[job]
             finished += 1
         for job in ends:
-            left[job] -= max(now - last - restart[job], 0.0) / unit[job]
+            iterations[job] -= max(now - last - restart[job], 0.0) / unit[job]
         while arriving < count and jobs.submit[arriving] == now:
             active.append(arriving)
             arriving += 1
-        active.sort(key=lambda job: left[job] * unit[job] * weight[job])
+        active.sort(key=lambda job: iterations[job] * unit[job] * weight[job])
         cluster = GangNodes(nodes, gpus_per_node)
         placed = [job for job in active if cluster.place(jobs.gpus[job], tightest=False) is not None]
         for job in placed:
@@ -70,7 +70,7 @@ def replay_preemptive(
                 start[job] = now
         running = set(placed)
         preemptions += sum(job not in running for job in ends)
-        ends = {job: now + left[job] * unit[job] for job in placed}
+        ends = {job: now + iterations[job] * unit[job] for job in placed}
         last = now
         events += 1
         if tick is not None and events % 100 == 0:
