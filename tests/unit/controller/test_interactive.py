@@ -433,7 +433,10 @@ def test_another_process_of_the_same_number_holds_no_job(monkeypatch: pytest.Mon
 # Events under another number
 
 
-def test_the_end_of_an_array_is_told_with_that_of_its_last_task() -> None:
+@pytest.mark.parametrize("gone", [True, False])
+def test_the_end_of_an_array_is_told_with_that_of_its_last_task(gone: bool) -> None:
+    """Not only when the nodes of its tasks are clear: the end of a single job is told before that, too."""
+
     async def story(controller: Controller) -> None:
         world = controller.world
         array = world.submit(array="0-1")
@@ -442,7 +445,7 @@ def test_the_end_of_an_array_is_told_with_that_of_its_last_task() -> None:
         controller.deferred.await_end(AwaitEnd(job_id=array), client)
         for number in sorted(tasks):
             assert client.answers == []
-            controller.heard_of(world.finished(number))
+            controller.heard_of(world.finished(number, gone=gone))
             controller.commit()
         assert len(client.answers) == 1
 

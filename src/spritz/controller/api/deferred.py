@@ -190,8 +190,15 @@ class DeferredRequests:
         job = state.jobs.get(job_id)
         if job is None:
             return True
-        # The record of an array may have ended, with its last pending task started, while tasks run.
-        return job.state.ended and not (job.array_job_id == job_id and state.arrays_live.get(job_id))
+        if not job.state.ended:
+            return False
+        # The record of an array may have ended, with its last pending task started, while tasks run. Those whose nodes
+        # are not clear yet have ended: who waits for one job does not wait for its epilog either.
+        live = state.arrays_live.get(job_id, 0) if job.array_job_id == job_id else 0
+        if live > len(state.completing):
+            return False
+        tasks = (state.jobs[number] for number in state.completing) if live else ()
+        return sum(task.array_job_id == job_id and task.state.ended for task in tasks) == live
 
     def _grant(self, job_id: int, call: Call) -> None:
         """The job as it is now: it may have changed while its events went to disk."""
