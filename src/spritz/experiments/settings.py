@@ -30,6 +30,7 @@ track: mlflow             # auto (where a server has been started), mlflow, off;
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -333,13 +334,26 @@ def per_node_gpus(options: RunOptions) -> str:
     return str(int(count) // int(nodes))
 
 
+#: Programs that run another program, whose name says more.
+_RUNNERS = re.compile(
+    r"(?:python[0-9.]*|bash|sh|uv|poetry|pixi|pdm|conda|run|torchrun|accelerate|launch|deepspeed|env|nice|time|stdbuf)\Z"
+)
+_SCRIPT = re.compile(r".*\.(?:py|sh|bash|ipynb|R|jl|pl|lua)\Z")
+
+
 def default_name(command: tuple[str, ...]) -> str:
-    """A name from the command: the stem of its first script or program."""
-    for word in command[: command.index("-c")] if "-c" in command else command:
+    """A name from the command: the stem of its first script, of the module after -m, or of its program."""
+    words = command[: command.index("-c")] if "-c" in command else command
+    if words and _RUNNERS.match(os.path.basename(words[0])):
+        for place, word in enumerate(words):
+            if word in ("-m", "--module") and place + 1 < len(words):
+                module = words[place + 1]
+                if not module.startswith(("torch.distributed", "accelerate.", "deepspeed.")):
+                    return module.rpartition(".")[2] or "run"
+            elif _SCRIPT.match(word) and not word.startswith("-"):
+                return os.path.basename(word).rsplit(".", 1)[0] or "run"
+    for word in words:
         stem = os.path.basename(word)
-        if stem in ("python", "python3", "bash", "sh", "uv", "run", "-m", "torchrun", "accelerate", "launch", "-u"):
-            continue
-        if word.startswith("-"):
-            continue
-        return stem.rsplit(".", 1)[0] or "run"
+        if not word.startswith("-") and not _RUNNERS.match(stem) and "=" not in word:
+            return stem.rsplit(".", 1)[0] or "run"
     return os.path.basename(command[0]) if command else "run"

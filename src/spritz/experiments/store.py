@@ -125,7 +125,7 @@ class Store:
 
     def reserve(self, base: str, owner: str, created_at: float, directory: Path, command: str) -> str:
         """A free name made of `base` (BASE-1, BASE-2 …), with a row and a directory below `directory` that hold it."""
-        clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
+        clean = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "run"
         for number in self._free_numbers(clean, owner, directory):
             name = f"{clean}-{number}"
             try:
@@ -139,7 +139,7 @@ class Store:
 
     def reserve_array(self, base: str, owner: str, created_at: float, directory: Path, commands: Sequence[str]) -> str:
         """A free name as `reserve` makes it, with NAME-0, NAME-1 … that hold it, one for each command."""
-        clean = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.") or "run"
+        clean = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "run"
         for number in self._free_numbers(clean, owner, directory):
             name = f"{clean}-{number}"
             directories: list[Path] = []

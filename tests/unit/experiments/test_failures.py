@@ -63,3 +63,149 @@ def test_a_guard_says_how_long_the_run_was_idle(tmp_path: Path, seconds: int, wo
 def test_a_script_that_slurm_could_not_start_is_told_from_a_command_that_failed(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     assert failures.explain(tmp_path, "FAILED", 0).startswith("its script could not begin: can its node write")
+
+
+def raised(line: str, prefix: str = "") -> str:
+    """A traceback that ends with the line."""
+    trace = ["Traceback (most recent call last):", '  File "train.py", line 3, in main', "    step(batch)", line]
+    return "".join(f"{prefix}{part}\n" for part in trace)
+
+
+#: The end of a log -> the beginning of the explanation, and the line that is shown. The texts have the shapes that the
+#: programs print.
+TAILS = [
+    # GPU memory
+    (
+        raised("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+        "a GPU ran out of",
+        "torch.Out",
+    ),
+    (raised("torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 8 MiB"), "a GPU ran out of", "torch.cu"),
+    (raised("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"), "a GPU ran out of", "RuntimeError"),
+    ("jax.errors: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes\n", "a GPU ran out of memory", "jax.errors"),
+    # main memory
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n", "the job ran out of main memory", "slurmstepd"),
+    (raised("MemoryError"), "the job ran out of main memory", "MemoryError"),
+    ("terminate called after throwing 'std::bad_alloc'\n", "the job ran out of main memory", "terminate called"),
+    (raised("OSError: [Errno 12] Cannot allocate memory"), "the job ran out of main memory", "OSError"),
+    # shared memory
+    ("ERROR: Unexpected bus error encountered in worker. insufficient shared memory\n", "/dev/shm is full", "ERROR"),
+    ("Bus error (core dumped)\n", "/dev/shm is full", "Bus error"),
+    (raised("RuntimeError: unable to mmap 64 bytes from file </torch_1_2>"), "/dev/shm is full", "RuntimeError"),
+    # drivers and devices
+    (
+        raised("RuntimeError: The NVIDIA driver on your system is too old (found 12020)"),
+        "this build of",
+        "RuntimeError",
+    ),
+    (raised("RuntimeError: CUDA error: no kernel image is available for execution"), "this build of the", "RuntimeErr"),
+    (raised("RuntimeError: No CUDA GPUs are available"), "no GPU in the job", "RuntimeError"),
+    (raised("AssertionError: Torch not compiled with CUDA enabled"), "no GPU in the job", "AssertionError"),
+    (
+        raised("RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+        "a GPU failed: run again",
+        "RuntimeError",
+    ),
+    (raised("RuntimeError: CUDA error: unspecified launch failure"), "a GPU failed: run again", "RuntimeError"),
+    (raised("RuntimeError: CUDA error: device-side assert triggered"), "a CUDA kernel failed", "RuntimeError"),
+    (raised("RuntimeError: CUDA error: an illegal memory access was encountered"), "a CUDA kernel failed", "Runtime"),
+    (raised("RuntimeError: Cannot re-initialize CUDA in forked subprocess."), "CUDA was used before", "RuntimeError"),
+    (
+        raised("RuntimeError: Expected all tensors to be on the same device, but"),
+        "a tensor is on another",
+        "RuntimeErr",
+    ),
+    # environments
+    (raised("ModuleNotFoundError: No module named 'flash_attn'"), "a Python module is missing", "ModuleNotFound"),
+    ("/usr/bin/python3: No module named torch\n", "a Python module is missing", "/usr/bin/python3"),
+    (raised("ImportError: cannot import name 'x' from 'y' (/z.py)"), "a Python module is missing", "ImportError"),
+    (raised("ImportError: libcudart.so.12: cannot open shared object file: No such file"), "a shared lib", "ImportErr"),
+    ("./a.out: /lib/libc.so.6: version `GLIBC_2.38' not found (required by ./a.out)\n", "a shared library", "./a.out"),
+    (
+        '  File "train.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n',
+        "the program cannot be",
+        "Synt",
+    ),
+    # arguments
+    (
+        "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lrr 1\n",
+        "the program does not take",
+        "train.py",
+    ),
+    ("Could not override 'modle.lr'.\nKey 'modle' is not in struct\n", "the program does not take", "Could not"),
+    # files and hosts
+    (raised("OSError: [Errno 28] No space left on device: 'out/x.pt'"), "the file system is full", "OSError"),
+    (raised("OSError: [Errno 122] Disk quota exceeded"), "the file system is full", "OSError"),
+    (raised("OSError: [Errno 24] Too many open files: 'x'"), "too many files are open", "OSError"),
+    (raised("PermissionError: [Errno 13] Permission denied: '/data/x'"), "a file may not be read", "PermissionError"),
+    (raised("FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"), "a file is missing", "FileNotFound"),
+    (raised("RuntimeError: The server socket has failed to listen: EADDRINUSE"), "the rendezvous port", "RuntimeError"),
+    (raised("huggingface_hub.errors.GatedRepoError: 401 Client Error."), "a server refused access", "huggingface_hub"),
+    (
+        raised("requests.exceptions.ConnectionError: Max retries exceeded with url: /x"),
+        "a server could not",
+        "requests",
+    ),
+    (raised("socket.gaierror: [Errno -3] Temporary failure in name resolution"), "a server could not be", "socket."),
+    (raised("_pickle.UnpicklingError: invalid load key, 'v'."), "a file is a pointer of Git LFS", "_pickle"),
+    (
+        raised("RuntimeError: Error(s) in loading state_dict: size mismatch for fc.weight"),
+        "the checkpoint",
+        "RuntimeErr",
+    ),
+    (raised("RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."), "the computation", "Runt"),
+    ("step 7: loss is nan, stopping\n", "the computation diverged", "step 7"),
+    # exceptions of any name
+    (raised("ValueError: lr"), "the program raised an exception", "ValueError: lr"),
+    (
+        raised("omegaconf.errors.MissingMandatoryValue: x") + raised("a.b.CustomError: y"),
+        "the program raised",
+        "a.b.Cu",
+    ),
+    (raised("KeyboardInterrupt"), "the program raised an exception", "KeyboardInterrupt"),
+    ("ValueError: printed and survived\n" + raised("KeyError: 'real'"), "the program raised", "KeyError: 'real'"),
+    # signals
+    ("Segmentation fault (core dumped)\n", "a compiled part crashed", "Segmentation fault"),
+    ("Killed\n", "a process was killed", "Killed"),
+    ("RuntimeWarning: x\nIllegal instruction (core dumped)\n", "a program was built for other", "Illegal"),
+    (
+        raised("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."),
+        "the program raised",
+        "RuntimeErr",
+    ),
+    # peers
+    ("[rank0]:[W9] NCCL WARN Call to ibv_reg_mr failed\n", "NCCL failed", "NCCL WARN"),
+    (raised("torch.distributed.DistBackendError: NCCL error: remote process exited"), "NCCL failed", "torch.dist"),
+    (raised("ConnectionResetError: [Errno 104] Connection reset by peer"), "a rank lost its peer", "ConnectionReset"),
+]
+
+
+@pytest.mark.parametrize(("tail", "meaning", "line"), TAILS, ids=[line for _, _, line in TAILS])
+def test_ends_of_real_logs(tmp_path: Path, tail: str, meaning: str, line: str) -> None:
+    cause = failures.first_cause(write(tmp_path, r0_0=f"epoch 1\nstep 1 loss 0.3\n{tail}"))
+    assert cause.startswith(meaning), cause
+    assert line in cause.splitlines()[1], cause
+
+
+def test_the_rank_that_failed_is_named_and_not_those_that_lost_it(tmp_path: Path) -> None:
+    """All ranks of torchrun write into one log, and the launcher reports at its end what it saw."""
+    lost = raised("torch.distributed.DistBackendError: NCCL error: remote process exited", "[rank0]: ")
+    cause = raised("RuntimeError: shapes do not fit", "[rank3]: ")
+    launcher = raised("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:")
+    explained = failures.first_cause(write(tmp_path, r0_0=lost + cause + launcher))
+    assert explained == "the program raised an exception\n  rank 3: RuntimeError: shapes do not fit"
+
+
+@pytest.mark.parametrize("prefix", ["[rank2]: ", "[rank2]:", "[default2]:", "[rank: 2] ", "2: "])
+def test_prefixes_of_launchers(tmp_path: Path, prefix: str) -> None:
+    assert "rank 2: ValueError: x" in failures.first_cause(write(tmp_path, r0_0=raised("ValueError: x", prefix)))
+
+
+def test_the_rank_whose_log_tells_the_cause_wins_over_those_that_came_first(tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        r0_0=raised("ConnectionResetError: [Errno 104] Connection reset by peer"),
+        r0_1=raised("RuntimeError: Broken pipe"),
+        r0_2="step 3\nSegmentation fault\n",
+    )
+    assert failures.first_cause(directory).endswith("rank 2: Segmentation fault")

@@ -65,7 +65,7 @@ def add(store: Store, base: str, at: float = 1.0, **values: object) -> str:
 
 def test_names_are_numbered_and_cleaned(any_store: Store, tmp_path: Path) -> None:
     store = any_store
-    assert [add(store, base) for base in ("train", "train", "a b/ü", "")] == ["train-1", "train-2", "a-b-1", "run-1"]
+    assert [add(store, base) for base in ("train", "train", "a b/ü", "")] == ["train-1", "train-2", "a-b-ü-1", "run-1"]
     assert store.reserve("train", "you", 1.0, tmp_path / "yours", "x") == "train-1"
     assert store.reserve_array("train", "me", 1.0, tmp_path / "runs", ["x", "y"]) == "train-3"
     assert add(store, "train") == "train-4"

@@ -82,7 +82,7 @@ def code_of(sweep: Sweep) -> dict[str, Any]:
 
 
 def _created(plan: Plan, prepared: PreparedRequest, size: int) -> Sweep:
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
+    stem = re.sub(r"[^\w-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
     recorded = replace(
         plan, command=tuple(prepared.written), arguments="none", run={}, python=plan.python or sys.executable
     )
