@@ -163,15 +163,15 @@ def first_cause(directory: Path) -> str:
     lines = [line for rank, text in _tails(directory, newest) for line in _lines(rank, text)]
     lost = [line for line in lines if _first(_LOST, [line]) is not None]
     others = [line for line in lines if line not in lost]
-    found = _first(_CAUSES, others)
-    if found is None:
+    cause = _first(_CAUSES, others)
+    if cause is None:
         exceptions = [line for line in others if _EXCEPTION.match(line.text)]
         raised = [line for line in exceptions if line.raised] or exceptions
         ended = _first(_ENDS, others)
-        found = ("the program raised an exception", raised[0]) if raised else ended or _first(_LOST, lost)
-    if found is None:
+        cause = ("the program raised an exception", raised[0]) if raised else ended or _first(_LOST, lost)
+    if cause is None:
         return ""
-    meaning, line = found
+    meaning, line = cause
     where = f"rank {line.rank}: " if line.rank is not None else ""
     return f"{_not_seen(directory, line.text) or meaning}\n  {where}{line.text[:300]}"
 
