@@ -50,6 +50,11 @@ class Systemd:
         """Of the unit's daemon."""
         return int((self.units / f"{unit}.pid").read_text())
 
+    def life(self, unit: str) -> tuple[int, int]:
+        """Process id and start of the unit's daemon: after a boot another daemon may have the same id."""
+        pid = self.pid(unit)
+        return pid, int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
 
 def token(alpha: Machine, role: str) -> list[str]:
     """Address and token that join another machine."""

@@ -312,9 +312,9 @@ def test_a_node_of_systemd_comes_back_with_its_machine(lan: Lan, alpha: Machine)
     assert "as node mu" in done.stdout
     checked(systemd.units / NODE_UNIT)
     assert alpha.out("srun", "-w", "mu", "hostname") == "mu\n"
-    before = systemd.pid(NODE_UNIT)
+    before = systemd.life(NODE_UNIT)
     systemd.boot()
-    assert systemd.pid(NODE_UNIT) != before
+    assert systemd.life(NODE_UNIT) != before
     eventually(lambda: alpha.out("sinfo", "-hn", "mu", "-o", "%T") == "idle\n", "the node is back")
     assert alpha.out("srun", "-w", "mu", "hostname") == "mu\n"
     assert machine.out("sinfo", "-hn", "mu", "-o", "%N") == "mu\n", "its commands find the cluster again"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spritz.controller.scheduler.pass_wanted import wants_pass
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events import NO_CHANGES, Changes, Layout
-from spritz.model.job.record import Dependency, Hold, Job, JobSpec
+from spritz.model.job.record import ArrayState, Dependency, Hold, Job, JobSpec
 from spritz.model.limits.records import Policy
 from spritz.model.node.record import Node, NodeConfig
 from spritz.model.node.reservation import Reservation
@@ -33,6 +33,8 @@ RESERVED = Reservation(id=1, name="r", start_at=10.0, end_at=20.0)
         (WAITS, {"accrued_at": 3.0}),
         (replace(WAITS, eligible_at=0.0), {"eligible_at": 3.0}),
         (replace(WAITS, hold=Hold.USER), {"hold": Hold.NONE}),
+        (replace(WAITS, reason=Reason.FED_JOB_LOCK), {"reason": Reason.NONE}),
+        (replace(WAITS, array=ArrayState(pending="ff", limit=1)), {"array": ArrayState(pending="ff", limit=2)}),
         (WAITS, {"state": JobState.CANCELLED}),
         (replace(WAITS, completing=("n1",)), {"completing": ()}),
         (RUNS, {"state": JobState.SUSPENDED}),
@@ -57,6 +59,7 @@ def test_a_job_that_gives_back_or_asks_for_something_else_lets_others_start(
         (WAITS, replace(WAITS, hold=Hold.USER, priority=0, eligible_at=0.0)),
         (WAITS, replace(WAITS, reason=Reason.PRIORITY, expected_start_at=9.0, last_evaluated_at=8.0)),
         (WAITS, replace(WAITS, awaits_victims_since=3.0)),
+        (replace(WAITS, array=ArrayState(pending="f")), replace(WAITS, array=ArrayState(pending="e"))),
         (RUNS, replace(RUNS, ends_at=9.0, preempt_action="REQUEUE")),
         (replace(RUNS, state=JobState.SUSPENDED), RUNS),
         (ENDED, replace(ENDED, repeat_kill_at=9.0)),

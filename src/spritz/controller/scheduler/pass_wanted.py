@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.job.record import Hold
+from spritz.model.reasons import CORE_REASONS
 from spritz.model.states import JobState
 from spritz.scheduling.view.nodes import looks_alike
 
@@ -58,7 +59,16 @@ def _asks_anew(before: Job, after: Job) -> bool:
         or before.eligible_at != after.eligible_at
         or before.accrued_at != after.accrued_at
         or before.dependencies != after.dependencies
+        or _throttle(before) != _throttle(after)
+        # The core keeps it waiting no longer: another cluster of its federation has let it go, say.
+        or (before.reason in CORE_REASONS and after.reason not in CORE_REASONS)
     )
+
+
+def _throttle(job: Job) -> int:
+    """How many tasks of its array may run at once; 0: any number."""
+    array = job.array or job.array_of
+    return array.limit if array is not None else 0
 
 
 def _node_differs(before: Node | None, after: Node | None) -> bool:
