@@ -98,8 +98,8 @@ def _srun(argv: list[str]) -> int:
         return pid
     try:
         from spritz.cli import srun
-        from spritz.cli.context import Context
-        from spritz.cli.entry import call
+        from spritz.cli.call.context import Context
+        from spritz.cli.call.entry import call
 
         os._exit(call(srun.main, argv, Context.of_process("srun")))
     finally:

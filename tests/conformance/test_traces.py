@@ -12,8 +12,8 @@ from statistics import fmean
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.cli.spritz import main
 
 pytestmark = [pytest.mark.traces, pytest.mark.timeout(900)]

@@ -145,7 +145,7 @@ def test_snapshots_and_terminals_that_cannot_be_drawn_on(cluster: Cluster) -> No
 def test_without_textual_the_extra_is_named(cluster: Cluster) -> None:
     program = (
         "import sys; sys.modules['textual'] = None\n"
-        "from spritz.cli.context import Context\n"
+        "from spritz.cli.call.context import Context\n"
         "from spritz.cli.spritz import main\n"
         "context = Context.of_process('spritz')\n"
         "sys.exit(main(['top'], context))\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from spritz.cli.options import Row
+from spritz.cli.call.options import Row
 from spritz.presentation.columns import Field
 from tools.commands import COMMANDS
 
@@ -107,26 +107,26 @@ def _heading(field: Field) -> str:
 
 
 def _verbs() -> Iterator[Entry]:
-    from spritz.cli.control.verbs import VERBS
+    from spritz.cli.administration.control.verbs import VERBS
 
     return (Entry(verb.name, verb.refused, verb.help) for verb in VERBS)
 
 
 def _nouns() -> Iterator[Entry]:
-    from spritz.cli.control.show import ENTITIES
+    from spritz.cli.administration.control.show.entities import ENTITIES
 
     return (Entry(name, entity.refused) for name, entity in ENTITIES.items())
 
 
 def _job_keys() -> list[Entry]:
-    from spritz.cli.control.job_keys import KEYS
+    from spritz.cli.administration.control.update.job_keys import KEYS
 
     known = [Entry(name, key.refused) for name, key in KEYS.items()]
     return sorted([*known, Entry("TimeLimit", "", "a limit, or + or - and a time")], key=lambda entry: entry.name)
 
 
 def _node_keys() -> Iterator[Entry]:
-    from spritz.cli.control.update_node import KEYS, REFUSED_STATES, STATES
+    from spritz.cli.administration.control.update.node import KEYS, REFUSED_STATES, STATES
 
     refused = ", ".join(f"{name} ({why})" for name, why in REFUSED_STATES.items())
     states = f"{', '.join(STATES)}; refused: {refused}"
@@ -134,8 +134,8 @@ def _node_keys() -> Iterator[Entry]:
 
 
 def _partition_keys() -> list[Entry]:
-    from spritz.cli.control.update_partition import FIELDS as DONE
-    from spritz.cli.control.update_partition import REFUSED
+    from spritz.cli.administration.control.update.partition import FIELDS as DONE
+    from spritz.cli.administration.control.update.partition import REFUSED
 
     entries = [*(Entry(name) for name in DONE), *(Entry(name, why) for name, why in REFUSED.items())]
     return sorted(entries, key=lambda entry: entry.name)

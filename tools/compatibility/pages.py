@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from spritz.cli.manager.settings import ASSOCIATION, QOS
-from spritz.cli.submit import variables
+from spritz.cli.administration.manager.settings import ASSOCIATION, QOS
+from spritz.cli.jobs.submit import variables
 from spritz.presentation.json import documents
 from tools import configuration as reference
 from tools.commands import COMMANDS

@@ -15,7 +15,7 @@ from spritz.extras import pip_install
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 #: Environment variable with the token for HTTP.
 TOKEN_VARIABLE = "SPRITZ_MCP_TOKEN"

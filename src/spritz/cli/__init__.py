@@ -11,22 +11,13 @@ controller decides. At the top it would slow down every other call. Tests count 
 
 Map
 ---
-`context`    the surroundings of a call: environment, directory, streams, clock
-`entry`      from a process to a context and back: errors, broken pipes, exit codes
-`options`    the option tables (done or refused, from which the compatibility pages are made) and their parser
-`terminal`   whether the caller's terminal may be read now
-`queue/`     squeue: options → question, listings of jobs and steps, sorting
-`info/`      sinfo: grouping of nodes, the listing
-`cancel/`    scancel
-`acct/`, `stat/`, `report/`, `efficiency/`   sacct, sstat, sreport, `spritz eff`
-`priority/`, `manager/`   sprio, sacctmgr
-`control/`   scontrol: one file per verb or noun
-`launch/`    srun and salloc
-`local/`     `spritz up`, `down`, `status` …
-`submit/`    the common part of sbatch, salloc and srun: options → JobSpec
+`call/`      what a call of any command needs: its surroundings, options, clusters and exit code
+`jobs/`      from options to jobs and their steps: sbatch, srun, salloc, sattach, sbcast, scancel
+`listings/`  from options to a question and its answer in columns: squeue, sinfo, sprio, sstat, sacct
+`administration/`   verbs and their keys: scontrol, sacctmgr, sreport
+`local/`     `spritz up`, `down`, `status` …, and what Slurm has no command for
 `sacct`, `sacctmgr`, `salloc`, `sattach`, `sbatch`, `sbcast`, `scancel`, `scontrol`, `scrontab`, `sdiag`, `sgather`,
 `sinfo`, `sprio`, `spritz`, `squeue`, `sreport`, `srun`, `sshare`, `sstat`, `strigger`   a command each
-`clusters`   -M, --clusters; `repeat`: -i SECONDS; `prompt`: commands from standard input
-`filters`    CliFilterPlugins: a site's defaults for and checks of the options of sbatch, salloc and srun
-`already_reported`   an error whose message has been printed
+
+Of the packages `call` is the lowest; `administration` uses `listings` and `jobs`, and `local` uses all of them.
 """

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 from msgspec.msgpack import Decoder
 
-from spritz.cli import clusters
-from spritz.cli.acct.answer import answered, portions
-from spritz.cli.acct.conditions import build, gathered
-from spritz.cli.acct.connect import connected
-from spritz.cli.acct.listing import RowListing, columns_of
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.options import Fatal, help_text, run_parse, version_text
-from spritz.cli.options import Row as Option
-from spritz.cli.queue.conditions import merge
+from spritz.cli.call import clusters
+from spritz.cli.listings.acct.answer import answered, portions
+from spritz.cli.listings.acct.conditions import build, gathered
+from spritz.cli.listings.acct.connect import connected
+from spritz.cli.listings.acct.listing import RowListing, columns_of
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.call.options import Row as Option
+from spritz.cli.listings.queue.conditions import merge
 from spritz.client.locate import locate_database
 from spritz.model.accounting.records import Documents, GetDocuments
 from spritz.presentation import accounting_fields as fields
@@ -30,8 +30,8 @@ from spritz.presentation.table import Table, help_format
 from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from spritz.cli.acct.conditions import Question
-    from spritz.cli.acct.connect import DatabaseConnection
+    from spritz.cli.listings.acct.conditions import Question
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.accounting.records import JobWithSteps
 
 OPTIONS: tuple[Option, ...] = (
@@ -155,7 +155,7 @@ def _run(options: dict[str, str], context: Context) -> int:
     listing = _listing(options, context, logged=logged)
     now = SystemClock().now()
     if logged:
-        from spritz.cli.acct.completion import show as show_logged
+        from spritz.cli.listings.acct.completion import show as show_logged
 
         return show_logged(options, listing, now, context)
 
@@ -167,7 +167,7 @@ def _run(options: dict[str, str], context: Context) -> int:
         if question.query.qos or listing.asks("QOSRAW"):
             listing.know_qos(_need_qos(connection, question.query.qos, context))
         if "whole-hetjob" in options:
-            from spritz.cli.acct.components import picked
+            from spritz.cli.listings.acct.components import picked
 
             question.query = picked(connection, question.query, options["whole-hetjob"])
         if "batch-script" in options or "env-vars" in options:
@@ -210,7 +210,7 @@ def _listing(options: dict[str, str], context: Context, *, logged: bool) -> RowL
         raise Fatal("Invalid unit type")
     brief, long, default = fields.BRIEF, fields.LONG, fields.DEFAULT
     if logged:
-        from spritz.cli.acct import completion
+        from spritz.cli.listings.acct import completion
 
         brief, long, default = completion.BRIEF, completion.LONG, completion.DEFAULT
     text = brief if "brief" in options else long if "long" in options else options.get("format", default)
@@ -281,6 +281,6 @@ def _show_documents(connection: DatabaseConnection, question: Question, context:
 
 
 def entry() -> None:
-    from spritz.cli.entry import run
+    from spritz.cli.call.entry import run
 
     run("sacct", main)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from spritz.cli.acct.connect import connected
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.manager import change, federations, resources
-from spritz.cli.manager.arguments import Word, conditions, match, modifier_of, need_some, need_values, read
-from spritz.cli.manager.commit import commit, get_book, may
-from spritz.cli.manager.show import Style, show
-from spritz.cli.options import Fatal, help_text, run_parse, version_text
-from spritz.cli.options import Row as Option
-from spritz.cli.prompt import read_line
+from spritz.cli.listings.acct.connect import connected
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.administration.manager import change, federations, resources
+from spritz.cli.administration.manager.arguments import Word, conditions, match, modifier_of, need_some, need_values, read
+from spritz.cli.administration.manager.commit import commit, get_book, may
+from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.call.options import Row as Option
+from spritz.cli.call.prompt import read_line
 from spritz.client.locate import locate_database
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
@@ -26,9 +26,9 @@ from spritz.model.rejection import Rejection
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spritz.cli.acct.connect import DatabaseConnection
-    from spritz.cli.manager.arguments import Conditions
-    from spritz.cli.manager.commit import Edit
+    from spritz.cli.listings.acct.connect import DatabaseConnection
+    from spritz.cli.administration.manager.arguments import Conditions
+    from spritz.cli.administration.manager.commit import Edit
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
 
@@ -227,7 +227,7 @@ def _line(words: Sequence[str], flags: GivenOptions, context: Context) -> int:
     if verb == "show":
         return _show(entity, where, flags, context)
     if entity == "job" and verb == "modify":
-        from spritz.cli.manager.jobs import modify_jobs
+        from spritz.cli.administration.manager.jobs import modify_jobs
 
         connection, cluster = connected(context)
         with connection:
@@ -241,7 +241,7 @@ def _connected(context: Context) -> DatabaseConnection:
 
 def _other(verb: str, words: Sequence[str], flags: GivenOptions, context: Context) -> int:
     """Commands that are about files and the daemon."""
-    from spritz.cli.manager import daemon, files
+    from spritz.cli.administration.manager import daemon, files
 
     if verb == "ping":
         return daemon.ping(context)
@@ -288,7 +288,7 @@ def _show(entity: str | None, where: list[Word], flags: GivenOptions, context: C
         book = get_book(connection, transactions=entity == "transaction", deleted=deleted)
 
         def hold() -> dict[str, Row]:
-            from spritz.cli.manager.events import resources_by_cluster
+            from spritz.cli.administration.manager.events import resources_by_cluster
 
             return resources_by_cluster(connection)
 
@@ -297,7 +297,7 @@ def _show(entity: str | None, where: list[Word], flags: GivenOptions, context: C
 
 def _show_live(entity: str, where: list[Word], style: Style, flags: GivenOptions, context: Context) -> int:
     """Lists that are not of the book."""
-    from spritz.cli.manager import daemon
+    from spritz.cli.administration.manager import daemon
 
     connection, cluster = connected(context)
     with connection:
@@ -306,14 +306,14 @@ def _show_live(entity: str, where: list[Word], style: Style, flags: GivenOptions
         if entity == "stats":
             return daemon.show_statistics(connection, where, context)
         if entity == "event":
-            from spritz.cli.manager.events import show_events
+            from spritz.cli.administration.manager.events import show_events
 
             return show_events(connection, cluster, where, style, context)
         if entity == "reservation":
-            from spritz.cli.manager.reservations import show_reservations
+            from spritz.cli.administration.manager.reservations import show_reservations
 
             return show_reservations(connection, cluster, where, style, context)
-        from spritz.cli.manager.jobs import show_runaway
+        from spritz.cli.administration.manager.jobs import show_runaway
 
         return show_runaway(connection, cluster, where, style, context, at_once="immediate" in flags)
 
@@ -323,7 +323,7 @@ def _edit(
 ) -> int:
     from functools import partial
 
-    from spritz.cli.manager import add, change, rawusage, rename
+    from spritz.cli.administration.manager import add, change, rawusage, rename
 
     lacking: set[str] = set()
     adding: dict[str, Callable[[Book, list[Word], Context], Edit]] = {

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.context import Context
-from spritz.cli.filters import filters_of
-from spritz.cli.launch import help_text
-from spritz.cli.launch.allocation import SALLOC, refused
-from spritz.cli.launch.salloc_session import Holding
-from spritz.cli.options import run_parse
-from spritz.cli.submit import components, values, variables
-from spritz.cli.submit.refusals import Refusal
-from spritz.cli.submit.rows import rows_of
+from spritz.cli.call import clusters
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.filters import filters_of
+from spritz.cli.jobs.launch import help_text
+from spritz.cli.jobs.launch.allocation import SALLOC, refused
+from spritz.cli.jobs.launch.salloc_session import Holding
+from spritz.cli.call.options import run_parse
+from spritz.cli.jobs.submit import components, values, variables
+from spritz.cli.jobs.submit.refusals import Refusal
+from spritz.cli.jobs.submit.rows import rows_of
 
 if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
@@ -53,7 +53,7 @@ def _main(argv: list[str], context: Context) -> int:
         several_clusters = clusters.chosen(options["clusters"], context)
         clusters.use(several_clusters[0])
     if "verbose" in options:
-        from spritz.cli.submit import listing
+        from spritz.cli.jobs.submit import listing
 
         listing.show(options, context)
         if len(options["verbose"]) > 1:
@@ -82,6 +82,6 @@ def _main(argv: list[str], context: Context) -> int:
 
 
 def entry() -> None:
-    from spritz.cli.entry import run
+    from spritz.cli.call.entry import run
 
     run("salloc", main)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.launch import attaching, help_text
-from spritz.cli.options import Row, run_parse
-from spritz.cli.submit import values
+from spritz.cli.call import clusters
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.jobs.launch import attaching, help_text
+from spritz.cli.call.options import Row, run_parse
+from spritz.cli.jobs.submit import values
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_INTERACTIVE
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
-    from spritz.cli.submit.values import Values
+    from spritz.cli.jobs.submit.values import Values
 
 OPTIONS: tuple[Row, ...] = (
     Row("label", "l", "", "prefix each line of output with the task's number"),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.clusters import chosen
-from spritz.cli.context import Context
-from spritz.cli.filters import filters_of
-from spritz.cli.options import run_parse
-from spritz.cli.submit import components, request_context, spec, values, variables
-from spritz.cli.submit import script as scripts
-from spritz.cli.submit.refusals import Refusal
-from spritz.cli.submit.rows import rows_of
+from spritz.cli.call.clusters import chosen
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.filters import filters_of
+from spritz.cli.call.options import run_parse
+from spritz.cli.jobs.submit import components, request_context, spec, values, variables
+from spritz.cli.jobs.submit import script as scripts
+from spritz.cli.jobs.submit.refusals import Refusal
+from spritz.cli.jobs.submit.rows import rows_of
 from spritz.client.command.sync import connect_controller, submit_key
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
@@ -25,8 +25,8 @@ from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
-    from spritz.cli.filters.chain import Filters
-    from spritz.cli.submit.values import Values
+    from spritz.cli.jobs.filters.chain import Filters
+    from spritz.cli.jobs.submit.values import Values
     from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
 
@@ -43,11 +43,11 @@ def main(argv: list[str], context: Context) -> int:
 
 def _show_options(merged: Values, context: Context) -> None:
     """Print the options, as -v does; with -vv the environment too."""
-    from spritz.cli.submit import listing
+    from spritz.cli.jobs.submit import listing
 
     listing.show(merged, context)
     if len(merged["verbose"]) > 1:
-        from spritz.cli.launch import verbose
+        from spritz.cli.jobs.launch import verbose
 
         verbose.report_environment(context, merged.get("propagate"))
 
@@ -66,7 +66,7 @@ def _main(argv: list[str], context: Context) -> int:
         parts += more[0]
         options, operands = components.command_options(parts), more[1]
     if options.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import help_text
+        from spritz.cli.jobs.launch import help_text
 
         return help_text.answer("sbatch", _SYNOPSIS, OPTIONS, options, context)
     if "wrap" in options:
@@ -93,7 +93,7 @@ def _main(argv: list[str], context: Context) -> int:
     if "verbose" in merged:
         _show_options(merged, context)
     if merged.get("gres", "").lower() == "help":
-        from spritz.cli.submit.announce import gres_help
+        from spritz.cli.jobs.submit.announce import gres_help
 
         return gres_help(context)
     try:
@@ -104,7 +104,7 @@ def _main(argv: list[str], context: Context) -> int:
         else:
             request = _request(merged, script, arguments, argv, context)
         if clusters:
-            from spritz.cli.submit.first_cluster import placed
+            from spritz.cli.jobs.submit.first_cluster import placed
 
             request, merged["clusters"] = placed(clusters, request, context)
         return _submit(request, merged, context, filtering)
@@ -212,7 +212,7 @@ def _submit(
 ) -> int:
     with connect_controller() as controller:
         if "test-only" in merged:
-            from spritz.cli.submit.announce import test_only
+            from spritz.cli.jobs.submit.announce import test_only
 
             return test_only(controller, request, context)
         reply = _submitted(controller, request, merged)
@@ -223,7 +223,7 @@ def _submit(
                 filtering.after(reply.job_id, offset=offset)
         _announce(reply, merged, context)
     if "wait" in merged:
-        from spritz.cli.submit.announce import await_end
+        from spritz.cli.jobs.submit.announce import await_end
 
         context.stdout.flush()
         return await_end(reply.job_id)
@@ -235,7 +235,7 @@ def _submitted(controller: Connection, request: SubmitJob | SubmitHetJob, merged
     try:
         return _answer(controller, request)
     except RemoteError as error:
-        from spritz.cli.submit.first_cluster import taken_elsewhere
+        from spritz.cli.jobs.submit.first_cluster import taken_elsewhere
 
         def again() -> JobSubmitted:
             with connect_controller() as other:
@@ -276,6 +276,6 @@ def _announce(reply: JobSubmitted, merged: Values, context: Context) -> None:
 
 
 def entry() -> None:
-    from spritz.cli.entry import run
+    from spritz.cli.call.entry import run
 
     run("sbatch", main)

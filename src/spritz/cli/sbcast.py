@@ -8,23 +8,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.launch import help_text
-from spritz.cli.launch.bcast import Copy, broadcast, packs
-from spritz.cli.launch.controller import Controller
-from spritz.cli.launch.interrupts import Interrupts
-from spritz.cli.launch.settings import tree_width
-from spritz.cli.options import Row, refusal, run_parse
-from spritz.cli.submit import values
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.jobs.launch import help_text
+from spritz.cli.jobs.launch.bcast import Copy, broadcast, packs
+from spritz.cli.jobs.launch.controller import Controller
+from spritz.cli.jobs.launch.interrupts import Interrupts
+from spritz.cli.jobs.launch.settings import tree_width
+from spritz.cli.call.options import Row, refusal, run_parse
+from spritz.cli.jobs.submit import values
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:
-    from spritz.cli.submit.values import Values
+    from spritz.cli.jobs.submit.values import Values
     from spritz.client.errors import RemoteError
 
 _LIBRARIES = "shared libraries are not copied"

@@ -7,9 +7,9 @@ Source: scancel(1).
 
 from __future__ import annotations
 
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.options import Row, about, run_parse
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.call.options import Row, about, run_parse
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNT", "only jobs of this account", env="SCANCEL_ACCOUNT"),
@@ -61,7 +61,7 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.cancel.run import run
+    from spritz.cli.jobs.cancel.run import run
 
     try:
         return run(options_given, operands, OPTIONS, context)
@@ -70,6 +70,6 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def entry() -> None:
-    from spritz.cli.entry import run
+    from spritz.cli.call.entry import run
 
     run("scancel", main)

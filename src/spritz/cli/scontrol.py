@@ -5,13 +5,13 @@ Source: scontrol(1).
 
 from __future__ import annotations
 
-from spritz.cli import clusters
-from spritz.cli.context import Context
-from spritz.cli.control import verbs
-from spritz.cli.control.session import Session
-from spritz.cli.control.verbs import VERBS
-from spritz.cli.entry import run
-from spritz.cli.options import Row, help_text, run_parse, version_text
+from spritz.cli.call import clusters
+from spritz.cli.call.context import Context
+from spritz.cli.administration.control import verbs
+from spritz.cli.administration.control.session import Session
+from spritz.cli.administration.control.verbs import VERBS
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, help_text, run_parse, version_text
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "include hidden partitions"),
@@ -63,7 +63,7 @@ def main(argv: list[str], context: Context) -> int:
     _set_modes(session, options_given)
     try:
         if not operands:
-            from spritz.cli.control import interactive
+            from spritz.cli.administration.control import interactive
 
             return interactive.run(session)
 
@@ -107,7 +107,7 @@ def _set_modes(session: Session, options_given: list[tuple[str, str | None]]) ->
 
 def full_help() -> str:
     """Options, and every keyword and entity that works."""
-    from spritz.cli.control.show import ENTITIES
+    from spritz.cli.administration.control.show.entities import ENTITIES
 
     lines = ["    Valid <COMMAND> values are:"]
     for verb in VERBS:

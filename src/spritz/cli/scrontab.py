@@ -12,12 +12,12 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.filters import filters_of
-from spritz.cli.options import Fatal, Row, UsageError, about, parse
-from spritz.cli.submit import crontab
-from spritz.cli.submit.crontab import BadLine
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.jobs.filters import filters_of
+from spritz.cli.call.options import Fatal, Row, UsageError, about, parse
+from spritz.cli.jobs.submit import crontab
+from spritz.cli.jobs.submit.crontab import BadLine
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
 from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab

@@ -8,10 +8,10 @@ from __future__ import annotations
 from time import ctime
 from typing import TYPE_CHECKING
 
-from spritz.cli.clusters import only
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, about, run_parse
+from spritz.cli.call.clusters import only
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, about, run_parse
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller

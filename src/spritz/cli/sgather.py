@@ -12,16 +12,16 @@ import subprocess
 import tarfile
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.launch import help_text
-from spritz.cli.launch.salloc_session import own_srun
-from spritz.cli.options import Row, refusal, run_parse
-from spritz.cli.submit import values
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.jobs.launch import help_text
+from spritz.cli.jobs.launch.salloc_session import own_srun
+from spritz.cli.call.options import Row, refusal, run_parse
+from spritz.cli.jobs.submit import values
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:
-    from spritz.cli.submit.values import Values
+    from spritz.cli.jobs.submit.values import Values
 
 OPTIONS: tuple[Row, ...] = (
     Row("compress", "C", "", "compress the transfer", env="COMPRESS"),

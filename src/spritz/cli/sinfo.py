@@ -8,15 +8,15 @@ from __future__ import annotations
 from time import ctime, sleep
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.already_reported import AlreadyReported, connected
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, about, run_parse
+from spritz.cli.call import clusters
+from spritz.cli.call.already_reported import AlreadyReported, connected
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, about, run_parse
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
-    from spritz.cli.info.listing import NodeListing
+    from spritz.cli.listings.info.listing import NodeListing
     from spritz.client.command.sync import Connection
     from spritz.client.locate import ControllerConfig
 
@@ -70,8 +70,8 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.info.listing import check_displaced
-    from spritz.cli.queue.conditions import check_form, merge
+    from spritz.cli.listings.info.listing import check_displaced
+    from spritz.cli.listings.queue.conditions import check_form, merge
 
     check_form(options_given, ("format", "Format"))
     options = merge(options_given, OPTIONS, context)
@@ -97,14 +97,14 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(options: dict[str, str], context: Context, several: list[ControllerConfig]) -> int:
-    from spritz.cli.info.listing import NodeListing
+    from spritz.cli.listings.info.listing import NodeListing
 
     seconds = _seconds(options, context)
     listing = NodeListing(options, context)
     if "verbose" in options:
         listing.say_options()
     if seconds:
-        from spritz.cli import repeat
+        from spritz.cli.call import repeat
 
         repeat.end_on_interrupt()
     while True:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.already_reported import AlreadyReported, connected
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, about, run_parse
-from spritz.cli.priority.listing import PriorityListing
-from spritz.cli.queue.conditions import merge
+from spritz.cli.call import clusters
+from spritz.cli.call.already_reported import AlreadyReported, connected
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.listings.priority.listing import PriorityListing
+from spritz.cli.listings.queue.conditions import merge
 from spritz.model.queries.priorities import ListPriorities, Priorities
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from spritz import __version__
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.notation.names import nearest
 
 #: name -> (module, one line of help)
@@ -28,19 +28,22 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     ),
     # By name alone: these have packages of their own (docs/decisions/0191).
     "top": ("spritz.tui.command", "live view in a terminal: queue, output, nodes, GPUs, history, actions"),
-    "doctor": ("spritz.cli.local.doctor", "find problems and suggest remedies"),
-    "why": ("spritz.cli.local.why", "explain why a job waits and when it starts (scontrol explain)"),
-    "eff": ("spritz.cli.local.eff", "compare what jobs used with what they requested, and suggest better requests"),
-    "history": ("spritz.cli.local.history", "show what happened to a job since its submission"),
+    "doctor": ("spritz.cli.local.doctor.command", "find problems and suggest remedies"),
+    "why": ("spritz.cli.local.questions.why", "explain why a job waits and when it starts (scontrol explain)"),
+    "eff": (
+        "spritz.cli.local.questions.eff",
+        "compare what jobs used with what they requested, and suggest better requests",
+    ),
+    "history": ("spritz.cli.local.questions.history", "show what happened to a job since its submission"),
     "config": ("spritz.cli.local.config", "check FILE: list all mistakes in a slurm.conf, with file, line and hint"),
     # By name alone: the simulator stands above the commands (docs/decisions/0020).
     "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),
-    "usage": ("spritz.cli.local.usage", "compare usage in the controller with the accounting records"),
+    "usage": ("spritz.cli.local.questions.usage", "compare usage in the controller with the accounting records"),
     "shares": (
-        "spritz.cli.local.shares",
+        "spritz.cli.local.questions.shares",
         "show guarantees of accounts, what they use, borrow and lend, and their order",
     ),
-    "gpus": ("spritz.cli.local.gpus", "show free GPUs by type and node, and when more become free"),
+    "gpus": ("spritz.cli.local.questions.gpus", "show free GPUs by type and node, and when more become free"),
     # These speak only Slurm's public commands, and serve any cluster (docs/decisions/0170).
     "run": ("spritz.experiments.commands.run", "run a command as a job, from a snapshot of the code as it is now"),
     "runs": ("spritz.experiments.commands.runs", "list and search runs"),
@@ -134,8 +137,8 @@ def _for_sbatch(message: str, parser: argparse.ArgumentParser) -> str:
     begin, _, words = message.partition(": ")
     if begin != "unrecognized arguments" or "--slurm" not in _options(parser):
         return ""
-    from spritz.cli.options import REQUIRED
-    from spritz.cli.submit.rows import rows_of
+    from spritz.cli.call.options import REQUIRED
+    from spritz.cli.jobs.submit.rows import rows_of
 
     word, equals, value = words.split()[0].partition("=")
     for row in rows_of("b"):
@@ -173,6 +176,6 @@ def _usage() -> str:
 
 
 def entry() -> None:
-    from spritz.cli.entry import run
+    from spritz.cli.call.entry import run
 
     run("spritz", main)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from time import ctime, sleep
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.already_reported import AlreadyReported, connected
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, about, run_parse
+from spritz.cli.call import clusters
+from spritz.cli.call.already_reported import AlreadyReported, connected
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, about, run_parse
 from spritz.model.errors import SpritzError
 from spritz.notation.hostlist import expand
 
@@ -92,7 +92,7 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.queue import conditions
+    from spritz.cli.listings.queue import conditions
 
     conditions.check_form(options_given, ("format",))
     conditions.check_formats(options_given)
@@ -131,16 +131,16 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(options: Mapping[str, str], context: Context, several: list[ControllerConfig]) -> int:
-    from spritz.cli.queue import conditions
+    from spritz.cli.listings.queue import conditions
 
     seconds = conditions.iterate_seconds(options["iterate"], context) if "iterate" in options else 0
     show = _listing(options, context)
     if "verbose" in options:
-        from spritz.cli.queue import verbose
+        from spritz.cli.listings.queue import verbose
 
         context.out(verbose.text(options, int(options["verbose"])))
     if seconds:
-        from spritz.cli import repeat
+        from spritz.cli.call import repeat
 
         repeat.end_on_interrupt()
     while True:
@@ -193,8 +193,8 @@ def _show(
 
 def _show_together(options: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
     """Print one listing, or one document, with the jobs of all clusters."""
-    from spritz.cli.queue import conditions
-    from spritz.cli.queue.jobs import JobListing
+    from spritz.cli.listings.queue import conditions
+    from spritz.cli.listings.queue.jobs import JobListing
 
     opened = (controller for _, controller in clusters.connections(several, lambda: _connected(context)))
     if "json" in options:
@@ -219,7 +219,7 @@ def _connected(context: Context) -> Connection:
 
 def _listing(options: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
     """The function that prints one listing. Reports every mistake in the options before any daemon is asked."""
-    from spritz.cli.queue import conditions
+    from spritz.cli.listings.queue import conditions
 
     job_filter = conditions.build_filter(options, context)
     if "only-job-state" in options:
@@ -229,10 +229,10 @@ def _listing(options: Mapping[str, str], context: Context) -> Callable[[Connecti
 
         return JobsJson(options["json"], job_filter, context, all_jobs="all" in options).show
     if "steps" in options:
-        from spritz.cli.queue.steps import StepListing
+        from spritz.cli.listings.queue.steps import StepListing
 
         return StepListing(options, job_filter, context).show
-    from spritz.cli.queue.jobs import JobListing
+    from spritz.cli.listings.queue.jobs import JobListing
 
     return JobListing(options, job_filter, context).show
 

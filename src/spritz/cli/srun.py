@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.filters import filters_of
-from spritz.cli.launch import help_text
-from spritz.cli.options import Fatal, run_parse
-from spritz.cli.submit import listing, values, variables
-from spritz.cli.submit.refusals import Refusal
-from spritz.cli.submit.rows import rows_of
+from spritz.cli.call import clusters
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.jobs.filters import filters_of
+from spritz.cli.jobs.launch import help_text
+from spritz.cli.call.options import Fatal, run_parse
+from spritz.cli.jobs.submit import listing, values, variables
+from spritz.cli.jobs.submit.refusals import Refusal
+from spritz.cli.jobs.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.filters.chain import Filters
-    from spritz.cli.submit.values import Values
+    from spritz.cli.jobs.filters.chain import Filters
+    from spritz.cli.jobs.submit.values import Values
     from spritz.client.locate import ControllerConfig
 
 OPTIONS = rows_of("s")
@@ -58,7 +58,7 @@ def _main(argv: list[str], context: Context) -> int:
         clusters.use(several[0])
     _list(options, context, inside)
     if options.get("gres", "").lower() == "help":
-        from spritz.cli.submit.announce import gres_help
+        from spritz.cli.jobs.submit.announce import gres_help
 
         return gres_help(context)
     if not command:
@@ -89,7 +89,7 @@ def _run(
     filtering: Filters | None = None,
     clusters: Sequence[ControllerConfig] = (),
 ) -> int:
-    from spritz.cli.launch.session import Session
+    from spritz.cli.jobs.launch.session import Session
 
     try:
         with Session(options, command, argv, context, inside=inside) as session:
@@ -97,13 +97,13 @@ def _run(
             session.clusters = clusters
             return session.run()
     except Refusal as error:
-        from spritz.cli.launch.allocation import SRUN, refused
+        from spritz.cli.jobs.launch.allocation import SRUN, refused
 
         raise refused(error, SRUN) from error
 
 
 def _run_together(argv: list[str], context: Context, inside: bool) -> int:
-    from spritz.cli.launch import het_step
+    from spritz.cli.jobs.launch import het_step
 
     parts = het_step.programs(argv, context, inside=inside)
     if isinstance(parts, int):
@@ -136,7 +136,7 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
             session.filters = filtering
             return session.run()
     except Refusal as error:
-        from spritz.cli.launch.allocation import SRUN, refused
+        from spritz.cli.jobs.launch.allocation import SRUN, refused
 
         raise refused(error, SRUN) from error
 

@@ -9,12 +9,12 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
-from spritz.cli import clusters
-from spritz.cli.already_reported import AlreadyReported, connected
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, run_parse, version_text
-from spritz.cli.queue.conditions import merge
+from spritz.cli.call import clusters
+from spritz.cli.call.already_reported import AlreadyReported, connected
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, run_parse, version_text
+from spritz.cli.listings.queue.conditions import merge
 from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.presentation.share_fields import FIELDS, default_format, lines
 from spritz.presentation.table import Table, UnknownField, help_format, parse_columns

@@ -10,10 +10,10 @@ import pwd
 import stat
 from typing import TYPE_CHECKING
 
-from spritz.cli.clusters import only
-from spritz.cli.context import Context
-from spritz.cli.entry import run
-from spritz.cli.options import Row, about, run_parse
+from spritz.cli.call.clusters import only
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, about, run_parse
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done

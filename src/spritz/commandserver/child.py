@@ -24,8 +24,8 @@ from _signal import sigpending  # type: ignore[import-not-found]
 from socket import SO_RCVTIMEO, SOL_SOCKET
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.client import locate
 from spritz.client.command import sync
 from spritz.commandserver import process_state, reply, warm_up
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import NoReturn
 
-    from spritz.cli.entry import Main
+    from spritz.cli.call.entry import Main
     from spritz.commandserver.call_queue import CallQueue
 
 #: struct timeval: time limit for the launcher to send its request

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import NoReturn
 
-    from spritz.cli.entry import Main
+    from spritz.cli.call.entry import Main
     from spritz.commandserver.sources import Sources
 
 #: number of idle children to keep

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import spritz.cli
-from spritz.cli import options
+from spritz.cli.call import options
 from spritz.commandserver.commands import find
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.cli.entry import Main
+    from spritz.cli.call.entry import Main
 
 #: `spritz` is left out: it starts daemons, which must not be children of the server, and it has many large modules.
 _LEFT_OUT = frozenset(("spritz", "local"))

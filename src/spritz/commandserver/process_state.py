@@ -18,7 +18,7 @@ from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[impor
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import TYPE_CHECKING
 
-from spritz.cli import terminal
+from spritz.cli.call import terminal
 from spritz.commandserver.request import LIMITS
 
 if TYPE_CHECKING:

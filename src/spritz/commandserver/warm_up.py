@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, to_builtins
 from msgspec.msgpack import Encoder
 
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.client.command import sync
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
@@ -27,7 +27,7 @@ from spritz.model.queries.jobs import JobRows, ListJobs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.cli.entry import Main
+    from spritz.cli.call.entry import Main
 
 #: none that waits for an answer in a loop of its own: there is none
 _CALLS = (

@@ -1,7 +1,8 @@
 """Site plugins that see and change requests: job_submit in the controller, cli_filter in the commands.
 
 Owns what a plugin sees and may change. Does no I/O besides reading a script's file. Must not decide in which process a
-plugin runs, for how long, or what its answer leads to: `controller.plugins` and `cli.filters` do (docs/decisions/0092).
+plugin runs, for how long, or what its answer leads to: `controller.plugins` and `cli.jobs.filters` do
+(docs/decisions/0092).
 
 Map
 ---

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
     from spritz.sim.report import Report
 
 BREAKDOWNS = ("user", "group", "size", "queue", "name")

@@ -21,7 +21,7 @@ from spritz.sim.trace.workload import TraceError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
     from spritz.config.loaded import LoadedConfig
     from spritz.sim.trace.workload import Workload
 

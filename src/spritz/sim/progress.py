@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from spritz.sim.trace.workload import TraceError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 #: Most groups of a breakdown in a table; JSON has all.
 ROWS_SHOWN = 12

@@ -25,7 +25,7 @@ from spritz.tui.views import occupancy
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
     from spritz.live.choice import Choice
     from spritz.live.picture import Update
     from spritz.tui.app import Mail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.planted.entry import Edit, Planted
 
 _RETRY = "client/command/submission_retry.py"
-_ALLOCATION = "cli/launch/allocation.py"
+_ALLOCATION = "cli/jobs/launch/allocation.py"
 
 FAULTS = (
     Planted(
@@ -40,7 +40,7 @@ FAULTS = (
         rule=3,
         kinds=("command's answer lost", "kill", "stop"),
         needs=("commands", "srun"),
-        file="cli/launch/create.py",
+        file="cli/jobs/launch/create.py",
         old="                self._request = replace(self._request, again=True)\n",
         new="",
         why="srun does not say that it repeats a request: if the answer was lost with the connection, its step is made"

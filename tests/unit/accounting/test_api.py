@@ -18,7 +18,7 @@ from spritz.accounting.associations.requests import LEVELS
 from spritz.accounting.associations.store import edit_book, ensure, read_book
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
-from spritz.cli.acct.connect import READS
+from spritz.cli.listings.acct.connect import READS
 from spritz.model.accounting.records import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.accounting.usage import AskReservations, AskUsage
 from spritz.model.errors import SpritzError

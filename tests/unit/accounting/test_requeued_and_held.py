@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spritz.accounting.select import read_jobs
-from spritz.cli.acct.live import fits
+from spritz.cli.listings.acct.live import fits
 from spritz.model.accounting.records import EventGroup, JobRecord, RegisterCluster, SelectJobs
 from spritz.model.commands.job import RequeueJob
 from spritz.model.events.codec import encode_events

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.client.channel.handling import Call, Handler
 from spritz.client.locate import controller_socket_name
 from spritz.controller.api.commands import PLAIN_COMMANDS

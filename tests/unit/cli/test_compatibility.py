@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 from tools.compatibility import entries, pages
 
-from spritz.cli.options import Row
+from spritz.cli.call.options import Row
 
 COMMANDS = ("squeue", "sinfo", "scancel", "scontrol")
 
@@ -49,8 +49,8 @@ def test_an_option_has_help_or_a_refusal_or_another_name(command: str) -> None:
 
 
 def test_every_keyword_and_entity_leads_somewhere() -> None:
-    from spritz.cli.control.show import ENTITIES
-    from spritz.cli.control.verbs import VERBS
+    from spritz.cli.administration.control.show.entities import ENTITIES
+    from spritz.cli.administration.control.verbs import VERBS
 
     places = [(verb.name, verb.at, verb.refused) for verb in VERBS]
     places += [(name, entity.at, entity.refused) for name, entity in ENTITIES.items()]
@@ -58,7 +58,7 @@ def test_every_keyword_and_entity_leads_somewhere() -> None:
         assert bool(at) is not bool(refused), name
         if at:
             module, _, function = at.partition(":")
-            assert callable(getattr(import_module(f"spritz.cli.control.{module}"), function)), name
+            assert callable(getattr(import_module(f"spritz.cli.administration.control.{module}"), function)), name
 
 
 def test_the_pages_count_what_they_list() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import completion
 
 

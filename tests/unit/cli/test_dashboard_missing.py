@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import daemons, dashboard, rest, up
 from spritz.extras import pip_install
 from spritz.model.errors import SpritzError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.local.doctor import _held
-from spritz.cli.local.doctor_cluster import CAUSES, _node
+from spritz.cli.local.doctor.command import _held
+from spritz.cli.local.doctor.cluster import CAUSES, _node
 from spritz.cli.spritz import main
 from spritz.core.decide.registration import config_shortage
 from spritz.model.commands.cluster import UpdateNode
@@ -94,7 +94,7 @@ def test_jobs_that_get_all_memory_of_a_node_are_told(site: Site) -> None:
 
 
 def test_a_missing_library_of_pmix_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.cli.local.doctor.PMIX", "libpmix-that-is-nowhere.so")
+    monkeypatch.setattr("spritz.cli.local.doctor.command.PMIX", "libpmix-that-is-nowhere.so")
     told = "no --mpi=pmix here: libpmix-that-is-nowhere.so is missing"
     assert f"[ note ] {told}" in site.run(main, "doctor").out
     add(site, "MpiDefault=pmix")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.efficiency.advice import advise
-from spritz.cli.efficiency.measure import measure
-from spritz.cli.efficiency.text import text_lines
-from spritz.cli.entry import call
-from spritz.cli.local import eff
+from spritz.cli.call.context import Context
+from spritz.cli.local.questions.efficiency.advice import advise
+from spritz.cli.local.questions.efficiency.measure import measure
+from spritz.cli.local.questions.efficiency.text import text_lines
+from spritz.cli.call.entry import call
+from spritz.cli.local.questions import eff
 from spritz.cli.spritz import main
 from spritz.model.accounting import step_usage
 from spritz.model.accounting.records import JobRecord, JobWithSteps, StepRecord

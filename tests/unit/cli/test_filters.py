@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.filters import defaults, filters_of
-from spritz.cli.filters.chain import Filters
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.filters import defaults, filters_of
+from spritz.cli.jobs.filters.chain import Filters
 from spritz.cli.sbatch import OPTIONS
 from spritz.model.errors import SpritzError
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spritz.cli import scontrol, sinfo, squeue
-from spritz.cli.local.history import text_lines
+from spritz.cli.local.questions.history import text_lines
 from spritz.model.accounting.records import JobHistory, JobRecord, StepRecord
 from spritz.notation.oneline import one_line
 from spritz.presentation.table import Table, TableColumn, TableField

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from spritz.cli.options import Row, help_text
+from spritz.cli.call.options import Row, help_text
 
 GROUPED = ("sinfo", "squeue", "sprio", "scancel", "sdiag", "sbcast", "sattach")
 LISTED = ("scontrol", "sacct", "sacctmgr", "sreport", "sstat")

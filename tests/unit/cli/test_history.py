@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spritz.cli.local.history import text_lines
+from spritz.cli.local.questions.history import text_lines
 from spritz.model.accounting.records import JobHistory, JobRecord, ReasonRecord, StepRecord, SuspensionRecord
 
 START = 1_700_000_000.0

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from spritz.cli.context import Context
-from spritz.cli.launch import controller as launch_controller
-from spritz.cli.launch.controller import Controller
-from spritz.cli.launch.create import create_step
-from spritz.cli.launch.settings import Settings
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.launch import controller as launch_controller
+from spritz.cli.jobs.launch.controller import Controller
+from spritz.cli.jobs.launch.create import create_step
+from spritz.cli.jobs.launch.settings import Settings
 from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import controller_socket_name
 from spritz.model.commands.step import CreateStep, StepCreated

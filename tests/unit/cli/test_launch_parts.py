@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.launch import programs, request
-from spritz.cli.launch.endings import Endings, describe
-from spritz.cli.launch.settings import Settings
-from spritz.cli.launch.streams import Streams, open_input, open_output
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.launch import programs, request
+from spritz.cli.jobs.launch.endings import Endings, describe
+from spritz.cli.jobs.launch.settings import Settings
+from spritz.cli.jobs.launch.streams.redirection import Streams, open_input, open_output
 from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
 from spritz.stepd.labels import Labels
@@ -239,8 +239,8 @@ def test_a_step_of_an_allocation_refuses_a_signal_of_its_own() -> None:
     """Only a job's --signal is sent; taking a step's without a word would be decoration."""
     import io
 
-    from spritz.cli.context import Context
-    from spritz.cli.launch.request import own_fields
+    from spritz.cli.call.context import Context
+    from spritz.cli.jobs.launch.request import own_fields
     from spritz.model.errors import SpritzError
 
     context = Context("srun", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from spritz.cli.launch import controller as launch_controller
-from spritz.cli.launch.allocation import give_back
-from spritz.cli.launch.controller import Controller
+from spritz.cli.jobs.launch import controller as launch_controller
+from spritz.cli.jobs.launch.allocation import give_back
+from spritz.cli.jobs.launch.controller import Controller
 from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name
@@ -61,6 +61,6 @@ def test_the_end_is_told_until_it_is_heard(given_back: GiveBack, breaks: int) ->
 
 
 def test_patience_ends(given_back: GiveBack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.cli.launch.allocation.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("spritz.cli.jobs.launch.allocation.PATIENCE_SECONDS", 0.1)
     with pytest.raises(ClientError):
         given_back(1_000_000)

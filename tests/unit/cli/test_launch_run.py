@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.launch.interrupts import StepSignals
-from spritz.cli.launch.listener import Listener
-from spritz.cli.launch.run import StepRun
-from spritz.cli.launch.settings import Settings
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.launch.interrupts import StepSignals
+from spritz.cli.jobs.launch.listener import Listener
+from spritz.cli.jobs.launch.run import StepRun
+from spritz.cli.jobs.launch.settings import Settings
 from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.resources import NodeAllocation
 from spritz.stepd import protocol
@@ -232,7 +232,7 @@ def test_supervisors_that_came_and_went_before_the_controllers_answer_are_not_mi
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many nodes, and a client that is slower than their tasks: nowhere is the step at work, and all have come."""
-    monkeypatch.setattr("spritz.cli.launch.run._SOON_SECONDS", 0.001)
+    monkeypatch.setattr("spritz.cli.jobs.launch.run._SOON_SECONDS", 0.001)
     b = bench(*(1,) * 30)
 
     def alive() -> set[tuple[int, str]]:
@@ -344,7 +344,7 @@ def test_nodes_that_are_given_up_later_than_the_first_are_not_waited_for(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rack whose switch has died: the word came when the controller gave the first of its nodes up."""
-    monkeypatch.setattr("spritz.cli.launch.run._FAILED_SECONDS", 0.05)
+    monkeypatch.setattr("spritz.cli.jobs.launch.run._FAILED_SECONDS", 0.05)
     made = bench(1, 1, 1)
     made.alive = {(5, "n3")}
     made.launch_errors = {(5, "n2"): "Node failure on n2"}
@@ -478,7 +478,7 @@ def test_a_step_that_does_not_end_after_ctrl_c_has_not_succeeded(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes cannot be killed: srun leaves, with the status of tasks that were killed."""
-    monkeypatch.setattr("spritz.cli.launch.run._ABORT_MARGIN_SECONDS", 0)
+    monkeypatch.setattr("spritz.cli.jobs.launch.run._ABORT_MARGIN_SECONDS", 0)
     made = bench(2)
     signals = StepSignals(made.run)
 

@@ -7,7 +7,7 @@ import sys
 
 _MANY = """
 import _socket, resource
-from spritz.cli.launch.listener import Listener
+from spritz.cli.jobs.launch.listener import Listener
 
 listener = Listener()
 clients = []

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from spritz.cli import sacctmgr
-from spritz.cli.context import Context
-from spritz.cli.prompt import read_line
+from spritz.cli.call.context import Context
+from spritz.cli.call.prompt import read_line
 
 
 @pytest.mark.parametrize("end", ["\n", ""])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.cli.sacct import main
 
 #: As 22.05 and newer releases write them; the third's name holds what looks like keys.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.acct import answer
+from spritz.cli.listings.acct import answer
 from spritz.model.accounting.records import JobPick, JobRecord, JobRecords, JobWithSteps, SelectJobs
 
 

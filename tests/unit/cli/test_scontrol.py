@@ -306,7 +306,7 @@ def test_updates_without_a_job_or_a_change(site: Site) -> None:
 
 def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
     """The tables of the command and of the core agree."""
-    from spritz.cli.control.job_keys import KEYS
+    from spritz.cli.administration.control.update.job_keys import KEYS
     from spritz.core.decide.update import PENDING
 
     samples = {
@@ -460,7 +460,7 @@ def test_tasks_of_an_array_that_are_none_are_told_after_the_others(site: Site) -
 
 
 def test_processes_of_the_step_for_sessions_are_listed_by_its_name() -> None:
-    from spritz.cli.control.local import Process
+    from spritz.cli.administration.control.local import Process
 
     place = {"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"}
     assert Process(1, place | {"SLURM_STEP_ID": "4294967292"}).step == "extern"

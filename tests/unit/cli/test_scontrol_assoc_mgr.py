@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spritz.cli.control.assoc_mgr import text
+from spritz.cli.administration.control.show.assoc_mgr import text
 from spritz.controller.api.limit_usage import standings
 from spritz.model.cluster import ClusterSettings
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy

@@ -95,7 +95,7 @@ def test_job_defaults_of_a_partition_are_those_of_its_gpus(site: Site) -> None:
 
 
 def test_every_key_of_a_partition_names_a_field_and_reads_its_value() -> None:
-    from spritz.cli.control.update_partition import FIELDS, REFUSED
+    from spritz.cli.administration.control.update.partition import FIELDS, REFUSED
     from spritz.config.schema.partitions import PARTITION_KEYS
     from spritz.model.node.partition import Partition
 

@@ -7,9 +7,9 @@ import io
 import pytest
 from msgspec.structs import replace
 
-from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.context import Context
-from spritz.cli.priority.listing import PriorityListing
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
+from spritz.cli.listings.priority.listing import PriorityListing
 from spritz.cli.sprio import main
 from spritz.model.priority import PriorityFactors, PriorityWeights
 from spritz.model.queries.priorities import Priorities

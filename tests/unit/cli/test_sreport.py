@@ -17,8 +17,8 @@ from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
 from spritz.accounting.store import Store
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 from spritz.cli.sreport import main
 from spritz.model.accounting.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
 from spritz.model.limits.records import GetBook
@@ -87,12 +87,13 @@ def run(stores: dict[bool, Store], monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def sreport(line: str, *, reserved: bool = False, stdin: str = "", **environ: str) -> tuple[int, str, str]:
         monkeypatch.setattr(
-            "spritz.cli.report.session.connected", lambda context: (_Connection(stores[reserved]), year.CLUSTER)
+            "spritz.cli.administration.report.session.connected",
+            lambda context: (_Connection(stores[reserved]), year.CLUSTER),
         )
         monkeypatch.setattr(SystemClock, "now", lambda self: year.NOW)
         numbers = {"games": 5, "nobody": 65534, "root": 0}
         monkeypatch.setattr(users, "uid_of", lambda word: numbers.get(word, int(word) if word.isdigit() else None))
-        monkeypatch.setattr("spritz.cli.report.session.proper_name", lambda user: user)
+        monkeypatch.setattr("spritz.cli.administration.report.session.proper_name", lambda user: user)
         context = Context("sreport", environ, "/", io.StringIO(stdin), io.StringIO(), io.StringIO())
         status = call(main, shlex.split(line), context)
         return status, context.stdout.getvalue(), context.stderr.getvalue()  # type: ignore[attr-defined]  # StringIO

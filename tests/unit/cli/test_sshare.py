@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from spritz.cli import sshare
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import SHARES_PARENT

@@ -25,8 +25,8 @@ _SCRIPT = (
     PRELUDE
     + """\
 from importlib import import_module
-from spritz.cli.context import Context
-from spritz.cli.entry import call
+from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
 import io, os
 main = import_module("spritz.cli." + sys.argv[1]).main
 context = Context(sys.argv[1], os.environ, "/", io.StringIO(), io.StringIO(), io.StringIO())
@@ -44,7 +44,7 @@ _FIRST = (
 import os
 from importlib import import_module
 main = import_module("spritz.cli." + sys.argv[1]).main
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 import _socket, spritz.client.command.sync
 def connect(*arguments, **options):
     ends.extend(_socket.socketpair())
@@ -173,7 +173,8 @@ def test_names_need_no_controller_and_no_msgpack(site: Site) -> None:
 
 
 def test_a_locale_that_python_chose_is_not_the_users() -> None:
-    script = "from spritz.cli.context import Context; print(Context.of_process('x').environ.get('LC_CTYPE', 'unset'))"
+    seen_in = "Context.of_process('x').environ.get('LC_CTYPE', 'unset')"
+    script = f"from spritz.cli.call.context import Context; print({seen_in})"
 
     def seen(**environ: str) -> str:
         words = [sys.executable, "-c", script]

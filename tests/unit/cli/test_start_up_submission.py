@@ -23,7 +23,7 @@ _SCRIPT = (
 import os
 from importlib import import_module
 main = import_module("spritz.cli." + sys.argv[1]).main
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 import spritz.client.command.sync
 def report(connection, requests):
     os.write(1, loaded().encode())
@@ -70,7 +70,7 @@ def test_what_runs_a_step_is_loaded_while_the_controller_decides(site: Site) -> 
     assert not [
         name
         for name in modules
-        if name in ("spritz.model.queries.steps", "spritz.cli.launch.run", "spritz.cli.launch.create")
+        if name in ("spritz.model.queries.steps", "spritz.cli.jobs.launch.run", "spritz.cli.jobs.launch.create")
     ]
 
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 import pytest
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import status
 from spritz.client.errors import ClientError
 

@@ -7,11 +7,11 @@ import io
 import pytest
 
 from spritz.cli import sbatch
-from spritz.cli.context import Context
-from spritz.cli.launch import het_step
-from spritz.cli.submit import components
-from spritz.cli.submit import script as scripts
-from spritz.cli.submit.rows import rows_of
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.launch import het_step
+from spritz.cli.jobs.submit import components
+from spritz.cli.jobs.submit import script as scripts
+from spritz.cli.jobs.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.context import Context
-from spritz.cli.submit import foreign, request_context, script
+from spritz.cli.call.context import Context
+from spritz.cli.jobs.submit import foreign, request_context, script
 from spritz.model.errors import SpritzError
 
 

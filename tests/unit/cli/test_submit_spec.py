@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.cli.submit import spec
-from spritz.cli.submit.refusals import Refusal, Source
-from spritz.cli.submit.setters import SETTERS
+from spritz.cli.jobs.submit import spec
+from spritz.cli.jobs.submit.refusals import Refusal, Source
+from spritz.cli.jobs.submit.setters import SETTERS
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.model.job.record import Dependency, EndSignal, JobSpec, Sharing

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spritz.cli import salloc, sbatch, srun
-from spritz.cli.options import Fatal
-from spritz.cli.submit import setters, values, variables
+from spritz.cli.call.options import Fatal
+from spritz.cli.jobs.submit import setters, values, variables
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError
 

@@ -9,7 +9,7 @@ import tty
 
 import pytest
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 
 #: sets a window's title, clears the screen, asks the terminal for a report, overwrites the line
 HOSTILE = "a\033]0;title\007b\033[2Jc\x9b6nd\re\x7f"

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from spritz.cli import sbatch, squeue
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.client.command import sync
 from spritz.commandserver import warm_up
 from spritz.commandserver.request import LIMITS, PROTOCOL, BadRequest, Request, receive, take_out

@@ -10,7 +10,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from spritz.cli.submit.rows import rows_of
+from spritz.cli.jobs.submit.rows import rows_of
 from spritz.model.job.duties import FIELDS
 from spritz.model.job.record import JobSpec
 from spritz.model.job.step import IDLE, StepSpec
@@ -44,7 +44,7 @@ def _attributes() -> frozenset[str]:
 @pytest.mark.parametrize("letter", ["b", "a", "s"])
 def test_every_option_that_is_not_refused_is_read(letter: str) -> None:
     taken = {row.name for row in rows_of(letter) if not row.refused and not row.alias}
-    assert taken - _texts() == set(), "options in cli/submit/rows.py that nothing looks for"
+    assert taken - _texts() == set(), "options in cli/jobs/submit/rows.py that nothing looks for"
 
 
 @pytest.mark.parametrize("record", [JobSpec, StepSpec])

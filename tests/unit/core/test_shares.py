@@ -10,7 +10,7 @@ from tests.unit.scheduling.test_explain import told as explained
 from tests.unit.scheduling.test_guarantees import later, set_guarantees, site, submit
 from tests.unit.scheduling.test_preemption import leave, run, states, victims
 
-from spritz.cli.local.shares import text_lines
+from spritz.cli.local.questions.shares import text_lines
 from spritz.core.shares import beyond_cluster, share_out, shares
 from spritz.model.accounting.shares import Shares
 from spritz.model.job.record import Sharing

@@ -17,9 +17,9 @@ ITSELF = "itself"
 #: (file, function) -> why the number is that of the process which is meant
 EXACT = {
     ("process_identity.py", "send_group"): "checked just before; a group has no pidfd",
-    ("cli/entry.py", "end_by_interrupt"): ITSELF,
-    ("cli/launch/foreground.py", "send"): OWN_CHILD,
-    ("cli/launch/foreground.py", "_stopped"): ITSELF,
+    ("cli/call/entry.py", "end_by_interrupt"): ITSELF,
+    ("cli/jobs/launch/foreground.py", "send"): OWN_CHILD,
+    ("cli/jobs/launch/foreground.py", "_stopped"): ITSELF,
     ("commandserver/parent.py", "_end_halted"): OWN_CHILD,
     ("controller/forked.py", "kill"): OWN_CHILD,
     ("experiments/watch.py", "guard"): "its parent, as getppid has just said; imports nothing of ours",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from spritz.cli.launch.listener import Link
-from spritz.cli.launch.pmix import PmixHub
+from spritz.cli.jobs.launch.listener import Link
+from spritz.cli.jobs.launch.pmix import PmixHub
 from spritz.stepd import protocol
 from spritz.stepd.pmix import messages
 from spritz.stepd.pmix.binding import ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, SUCCESS, WILDCARD

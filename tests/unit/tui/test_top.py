@@ -13,7 +13,7 @@ pytest.importorskip("textual")
 
 from textual.pilot import Pilot
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.live import commands
 from spritz.live.choice import Choice
 from spritz.live.picture import Update

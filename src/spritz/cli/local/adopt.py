@@ -30,7 +30,7 @@ from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, is_suspended, ste
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 
 def add_arguments(parser: ArgumentParser) -> None:

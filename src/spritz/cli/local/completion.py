@@ -10,17 +10,17 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
-from spritz.cli.control.show import ENTITIES
-from spritz.cli.control.verbs import VERBS
-from spritz.cli.local.runs import names
-from spritz.cli.options import REQUIRED
+from spritz.cli.call.context import Context
+from spritz.cli.administration.control.show.entities import ENTITIES
+from spritz.cli.administration.control.verbs import VERBS
+from spritz.cli.local.questions.runs import names
+from spritz.cli.call.options import REQUIRED
 from spritz.cli.spritz import SUBCOMMANDS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.cli.options import Row
+    from spritz.cli.call.options import Row
 
 #: commands with an option table
 COMMANDS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.config.alone import examine, kind_of
 from spritz.config.diagnostics import ERROR, report
 

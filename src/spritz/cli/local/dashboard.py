@@ -24,7 +24,7 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 MODULE = "spritz.web.main"
 #: Packages that the dashboard imports and Spritz itself does not need.

@@ -10,7 +10,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import daemons, dashboard, rest, units
 from spritz.cli.local.join import member_paths
 from spritz.cli.local.paths import ClusterPaths

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 

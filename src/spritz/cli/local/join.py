@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec import structs
 
 from spritz import installed
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import daemons, units
 from spritz.cli.local.paths import ClusterPaths
 from spritz.cli.local.units import Unit

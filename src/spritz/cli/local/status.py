@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.command.sync import connect_controller

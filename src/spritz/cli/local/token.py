@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.command.sync import connect_controller
 from spritz.client.locate import locate_controller

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import MsgspecError, Struct, json
 
 from spritz import installed
-from spritz.cli.context import Context
+from spritz.cli.call.context import Context
 from spritz.cli.local import daemons, dashboard, layout, network, rest, units
 from spritz.cli.local.account import give_account
 from spritz.cli.local.down import joined_role

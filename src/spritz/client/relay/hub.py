@@ -40,7 +40,7 @@ ECHO = "echo"
 ABSENT_CLIENT = "the client cannot be reached"
 
 #: Only sockets of such names are connected to on behalf of others: those that commands create for steps
-#: (cli.launch.listener).
+#: (cli.jobs.launch.listener).
 _CLIENT_PREFIX = "unix:@spritz-"
 
 #: Links of one machine: a restarted daemon connects before its old link is known to be dead.

@@ -67,7 +67,7 @@ _NAME_SECONDS = 0.5
 _UNREACHABLE = failure(
     "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller (connect failure)"
 )
-#: where slurmdbd is away, in the words of `cli.acct.connect`
+#: where slurmdbd is away, in the words of `cli.listings.acct.connect`
 DATABASE_UNREACHABLE = failure(
     "SLURM_COMMUNICATIONS_CONNECTION_ERROR", "Problem talking to the database: Connection refused"
 )

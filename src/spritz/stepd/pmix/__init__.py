@@ -9,7 +9,7 @@ the supervisor nor root. Nothing here is imported by steps without PMIx.
 `server`     the running library and its requests to the host
 `exchange`   collectives and queries that need other nodes; no I/O
 `published`  entries that tasks publish and look up
-`messages`   messages between the processes of a step's nodes, through the step's client (`cli.launch.pmix`)
+`messages`   messages between the processes of a step's nodes, through the step's client (`cli.jobs.launch.pmix`)
 
 Source: the PMIx standard 4.1; srun(1) --mpi; docs/decisions/0091.
 """

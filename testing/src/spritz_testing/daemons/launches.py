@@ -1,8 +1,8 @@
 """srun and salloc: an allocation that is asked for, waited for, held and given back, and steps in it.
 
-The waits, repetitions and clean-up are production code of `cli.launch`, over a reactor on simulated sockets. Standard
-input and output are not simulated: simulated supervisors tell srun how tasks end (`StepClient`), and where they are
-silent it asks the controller, as the real one does.
+The waits, repetitions and clean-up are production code of `cli.jobs.launch`, over a reactor on simulated sockets.
+Standard input and output are not simulated: simulated supervisors tell srun how tasks end (`StepClient`), and where
+they are silent it asks the controller, as the real one does.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spritz.cli.launch import allocation
-from spritz.cli.launch.controller import Controller, Interrupted, running_on
-from spritz.cli.launch.create import create
-from spritz.cli.launch.interrupts import Interrupts
-from spritz.cli.launch.settings import Settings
+from spritz.cli.jobs.launch import allocation
+from spritz.cli.jobs.launch.controller import Controller, Interrupted, running_on
+from spritz.cli.jobs.launch.create import create
+from spritz.cli.jobs.launch.interrupts import Interrupts
+from spritz.cli.jobs.launch.settings import Settings
 from spritz.client.command import submission_retry  # noqa: F401 - imported by `allocation` when it would be after the seam
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 #: Seconds of silence after which srun asks whether its step still runs; where supervisors are missing: at first, and at
-#: most, as `cli.launch.run`.
+#: most, as `cli.jobs.launch.run`.
 _ASK_SECONDS = 5.0
 _SOON_SECONDS, _SOON_SECONDS_MAX = 0.5, 10.0
 #: As salloc's and srun's, when the connection that holds the job cannot be made again.
@@ -70,7 +70,7 @@ _KINDS: dict[type, str] = {
 
 
 class Quiet:
-    """As `cli.context.Context`: what a command prints enters the story."""
+    """As `cli.call.context.Context`: what a command prints enters the story."""
 
     cwd = "/"
 
@@ -334,7 +334,7 @@ class Session:
     # The job meanwhile
 
     def hold_again(self, job_id: int) -> None:
-        """The connection broke: the controller must know that the job's client is alive. As `cli.launch.session`."""
+        """The connection broke: the controller must know that the client is alive. As `cli.jobs.launch.session`."""
         try:
             self.controller.call(AwaitAllocation(job_id=job_id), AllocationGranted)
         except RemoteError:
@@ -345,7 +345,7 @@ class Session:
         self.controller.watch_loss(lambda: self.hold_again(job_id))
 
     def watch_end(self, job_id: int) -> None:
-        """As `cli.launch.salloc_session`: hear of the job's end."""
+        """As `cli.jobs.launch.salloc_session`: hear of the job's end."""
         operation = self.command.called("await_end", job_id=job_id)
 
         def ended(reply: JobEndedReply | None) -> None:

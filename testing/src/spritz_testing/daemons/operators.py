@@ -6,7 +6,7 @@ import contextlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from spritz.cli.control.daemons import take_over
+from spritz.cli.administration.control.daemons import take_over
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.cluster import DeleteNodes, RebootNodes, UpdateNode, UpdatePartition

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.cli import sbatch
-from spritz.cli.submit import announce
+from spritz.cli.jobs.submit import announce
 from spritz.client.command.sync import connect_controller, submit_key
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.job import (

@@ -16,7 +16,7 @@ from spritz_testing.studies.gang.trace import read_gang
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
 
 GANG_POLICIES = ("fifo", "backfill", "srtf", "srsf")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
     from spritz_testing.studies.pods.trace import Pod
 
 

@@ -19,7 +19,7 @@ from spritz_testing.studies.processors.rlscheduler import WINDOWS, mean_bounded_
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from spritz.cli.context import Context
+    from spritz.cli.call.context import Context
     from spritz.sim.trace.workload import Workload
     from spritz_testing.studies.processors.rlscheduler import Window
 
