@@ -12,7 +12,7 @@ import statistics
 import time
 
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import SubmitJob
 from spritz.model.commands.step import CreateStep
@@ -20,7 +20,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Dependency
 from spritz.model.job.step import StepSpec
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.reports import StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import StepFinished, TaskEnd
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz_testing.builders import ALICE, ROOT, World, capacity, job_spec
 

@@ -25,13 +25,13 @@ from spritz.controller.writer.commit import CommitThread
 from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.reports import RegisterNode
+from spritz.model.node_daemon.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.runtime import garbage_collection
 from spritz.runtime.clock import SystemClock

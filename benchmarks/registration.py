@@ -29,8 +29,8 @@ NODES, PROCESSES = 5000, 2
 _AS_NODES = """
 import asyncio, resource, sys, time
 from spritz.client.trust.membership import find_membership
-from spritz.model.launch import PingNode
-from spritz.model.reports import NodeSamples, RegisterNode
+from spritz.model.node_daemon.launch import PingNode
+from spritz.model.node_daemon.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.runtime import tasks, tls
 from spritz.runtime.authority import own_keys

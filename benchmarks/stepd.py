@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.e2e.node_harness import NodeCluster, wait_until
 
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.stepd import protocol
 
 LATENCY_ROUNDS = 30

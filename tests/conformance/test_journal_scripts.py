@@ -21,7 +21,7 @@ from spritz.controller.journal.contract import Group, Journal
 from spritz.controller.journal.recovery import recover
 from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Outcome
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import RequeueJob, SubmitHetJob, SubmitJob
 from spritz.model.events.codec import encode_events

@@ -20,7 +20,7 @@ from spritz.client.errors import ClientError
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Job
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     Accepted,
     LaunchBatch,
     LaunchStep,
@@ -32,7 +32,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.node.record import NodeSample
-from spritz.model.reports import (
+from spritz.model.node_daemon.reports import (
     JobGone,
     NodeSamples,
     Registered,

@@ -27,8 +27,8 @@ from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step, StepNode, StepSpec
-from spritz.model.launch import Accepted, LaunchBatch, LaunchStep, TerminateJob
-from spritz.model.reports import (
+from spritz.model.node_daemon.launch import Accepted, LaunchBatch, LaunchStep, TerminateJob
+from spritz.model.node_daemon.reports import (
     JobGone,
     NodeSamples,
     NodeTrouble,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.launch import LaunchBatch
+from spritz.model.node_daemon.launch import LaunchBatch
 from spritz.model.queries.jobs import JobRows, ListJobs
 from tests.e2e.controller_process import ControllerProcess, a_job
 from tests.e2e.fake_node import FakeNode

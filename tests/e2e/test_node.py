@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import RemoteError
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     AttachClient,
     LaunchBatch,
     NotifyTasks,
@@ -20,7 +20,7 @@ from spritz.model.launch import (
     SuspendTasks,
     TerminateStep,
 )
-from spritz.model.reports import JobGone, NodeSamples, StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, NodeSamples, StepFinished, StepStarted, TaskEnd
 from spritz.stepd import protocol
 from spritz.stepd.processes import children_of
 

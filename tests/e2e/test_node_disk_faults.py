@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.core.decide.reports import NODE_FAULTS
+from spritz.core.decide.running.reports import NODE_FAULTS
 from spritz.model.job.record import Job
-from spritz.model.reports import NodeTrouble, StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import NodeTrouble, StepFinished, TaskEnd
 from spritz.node.spool import Spool, spool_reason
 from spritz.stepd import processes, record
 from spritz.stepd.spec import RECORD

@@ -12,7 +12,7 @@ import pytest
 
 from spritz.client.errors import ClientError
 from spritz.model.job.record import Job
-from spritz.model.reports import JobGone, RunningStep, StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, RunningStep, StepFinished, TaskEnd
 from spritz.stepd import record
 
 from .cluster import is_alive

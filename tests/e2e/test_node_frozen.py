@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.launch import SuspendTasks
+from spritz.model.node_daemon.launch import SuspendTasks
 
 from .node_harness import NodeCluster, need_version_2, running, wait_until
 

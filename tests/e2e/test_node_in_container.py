@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import ENDED_BY_BOOT, TaskEnd
+from spritz.model.node_daemon.reports import ENDED_BY_BOOT, TaskEnd
 
 from .node_harness import NodeCluster, wait_until
 

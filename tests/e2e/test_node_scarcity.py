@@ -15,7 +15,7 @@ import pytest
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.job.record import Job
-from spritz.model.reports import JobGone, NodeTrouble, StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.states import NodeFlag
 
 from .cluster import Cluster, is_alive

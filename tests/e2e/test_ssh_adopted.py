@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.job.record import Job
-from spritz.model.launch import SuspendTasks
+from spritz.model.node_daemon.launch import SuspendTasks
 from spritz.node.cgroup import directory_name, prepare_tree
 from spritz.stepd.tree import is_frozen
 from spritz.stepd.usage import group_name

@@ -12,7 +12,7 @@ import pytest
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import CancelJobs, Done, JobSubmitted
 from spritz.model.job.job_filter import JobFilter, JobTarget
-from spritz.model.launch import LaunchBatch
+from spritz.model.node_daemon.launch import LaunchBatch
 from spritz.model.queries.events import EventBatch, WatchEvents
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script

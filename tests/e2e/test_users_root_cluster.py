@@ -37,7 +37,7 @@ from spritz.model.queries.daemons import PauseScheduling, Reconfigure, SetDebug,
 from spritz.model.queries.events import WatchEvents
 from spritz.model.queries.jobs import GetScript, Script
 from spritz.model.queries.steps import ListSteps, Steps
-from spritz.model.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
+from spritz.model.node_daemon.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until

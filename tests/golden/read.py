@@ -26,7 +26,7 @@ from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model import stored
 from spritz.model.accounting.records import EventGroup, RegisterCluster
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events.codec import decode_events
 from spritz.node import stored_job
 from spritz.stepd import record

@@ -15,7 +15,7 @@ from spritz.core.image import Image
 from spritz.model import stored
 from spritz.model.events import ALL_EVENTS
 from spritz.model.job.record import Job
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.stepd.spec import SupervisorSpec
 
 

@@ -20,7 +20,7 @@ from msgspec import inspect
 from spritz.core.image import Image
 from spritz.model.events import ALL_EVENTS
 from spritz.model.job.record import Job
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.model.states import JobFlag, NodeFlag
 from spritz.stepd.spec import SupervisorSpec
 

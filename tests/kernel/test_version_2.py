@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.node.cgroup import prepare_memory, prepare_tree, remove, version
 from spritz.stepd.adopt import adopt, steps_of
 from tests.e2e.node_harness import NodeCluster, running, wait_until

@@ -26,15 +26,15 @@ from tests.unit.scheduling.site import Site, gpus, node
 from spritz.controller.api.rows import row_of
 from spritz.controller.metrics.jobs import JobTotals, Tally
 from spritz.controller.nodes.messages import NodeMessages
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.decide import DECISIONS, INTERNAL
-from spritz.core.decide.update import PENDING as UPDATABLE
+from spritz.core.decide.waiting.update import PENDING as UPDATABLE
 from spritz.core.image import Image
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine, Outcome
 from spritz.model import federation, stored
 from spritz.model.accounting.accounting_of import record_of, step_record_of
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
+from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
 from spritz.model.commands.cluster import (
     AddNodes,
     ApplyPlan,
@@ -64,9 +64,9 @@ from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, FederationMember, Policy, Qos, SetPolicy
 from spritz.model.node.partition import Partition
 from spritz.model.node.reservation import FLAGS
-from spritz.model.power import PowerPolicy
-from spritz.model.preemption import PreemptionPolicy
-from spritz.model.reports import (
+from spritz.model.cluster.power import PowerPolicy
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.node_daemon.reports import (
     JobGone,
     NodeLost,
     NodePrologEnded,

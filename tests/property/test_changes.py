@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spritz.core.machine import Outcome
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
 
 
 class Followed(Life):

@@ -15,7 +15,7 @@ from tests.property.test_core_machine import Conversation
 
 from spritz.core.machine import Machine, Outcome
 from spritz.core.undo import Jobs
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz_testing.builders import ROOT, World
 
 #: Attributes that only keep what can be worked out again, heaps, whose superseded entries go when they are seen, and

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spritz.core.decide import spec as checks
-from spritz.core.decide.fit import misfit
+from spritz.core.decide.submission import spec as checks
+from spritz.core.decide.submission.fit import misfit
 from spritz.core.decision import Refused
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobQueued

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, UpdateNode
 from spritz.model.commands.job import (
     CancelJobs,
@@ -42,7 +42,7 @@ from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresRequest, NodeAllocation, mask_text
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, node_share

@@ -22,7 +22,7 @@ from spritz.client.channel.handling import DEFERRED, Call, Handlers
 from spritz.controller.api import deferred
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.core.machine import Outcome
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.step import STEP_WAITS, CreateStep, StepCreated
 from spritz.model.job.step import StepSpec
 from spritz.model.queries.allocations import AwaitAllocation

@@ -25,7 +25,7 @@ from spritz.controller.writer.loop import SingleWriter
 from spritz.core.decision import DecisionContext, Fault
 from spritz.core.machine import Machine, Outcome
 from spritz.core.undo import Undo
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.events import Changes, Event
 from spritz.model.rejection import Rejection
 from spritz.runtime.clock import SystemClock

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from spritz.core.machine import Machine
-from spritz.core.siblings import lock_refusal, locked_elsewhere, owed, peers, taken
-from spritz.model.cluster import ClusterSettings
+from spritz.core.job.siblings import lock_refusal, locked_elsewhere, owed, peers, taken
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import FinishAllocation, HoldJob, JobSubmitted, ReleaseJob, RequeueJob, SubmitJob
 from spritz.model.federation import LockUnused, PutSibling, QueueSibling, SiblingAnswer, SiblingRequest

@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.property.test_preemption import do, end, leave, pass_time
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
-from spritz.core.decide.reclaim import guarantee_use, guarantees_of
+from spritz.core.decide.starting.reclaim import guarantee_use, guarantees_of
 from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
@@ -20,7 +20,7 @@ from spritz.model.job.record import Job
 from spritz.model.limits.guarantees import overpromised
 from spritz.model.limits.records import Association, Policy
 from spritz.model.plan import Plan
-from spritz.model.preemption import PreemptionPolicy
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.states import JobState
 

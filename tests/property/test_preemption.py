@@ -24,13 +24,13 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
-from spritz.model.preemption import PreemptionPolicy, PreemptMode
-from spritz.model.reports import JobGone
+from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
+from spritz.model.node_daemon.reports import JobGone
 from spritz.model.resources import mask_of
 from spritz.model.rules.preemption import PreemptionSide, may_preempt, preempt_mode
 from spritz.model.states import JobState
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan import preemption
+from spritz.scheduling.plan.preemption import preemptor as preemption
 from spritz.scheduling.view.projection import Projection
 from spritz.scheduling.view.resolve import resolve
 

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz.core.decide.replenish import AGAIN_SECONDS
-from spritz.core.decide.reserve import candidates
+from spritz.core.decide.reservations.replenish import AGAIN_SECONDS
+from spritz.core.decide.reservations.reserve import candidates
 from spritz.core.state import State
 from spritz.model.commands.cluster import ApplyPlan, UpdateNode, UpdatePartition
 from spritz.model.commands.job import UpdateJob

@@ -14,7 +14,7 @@ from msgspec import structs
 from tests.unit.scheduling.checker import check_cluster, check_job
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
 from spritz.model.job.record import Sharing
 from spritz.model.node.record import NodeConfig

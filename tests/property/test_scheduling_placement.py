@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.property.test_scheduling import moves, node_configs, play, requests, settings_of, sharing_of
 from tests.unit.scheduling.site import Site, partition, spec
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.node.record import NodeConfig
 from spritz.scheduling.placement import counts
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice

@@ -19,8 +19,8 @@ from spritz.client.errors import ClientError
 from spritz.client.joining.joining import _parts, parse_address
 from spritz.client.relay.resumable_stream import ResumableStream
 from spritz.client.trust.membership import Membership
-from spritz.model.branches import split
-from spritz.model.launch import ORDERS, Branch, ForwardOrder, SignedLaunch
+from spritz.model.node_daemon.branches import split
+from spritz.model.node_daemon.launch import ORDERS, Branch, ForwardOrder, SignedLaunch
 from spritz.node.credentials import Launches
 from spritz.node.forwarding import order_in
 from spritz.runtime import srv

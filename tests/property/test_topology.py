@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.unit.scheduling.checker import check_cluster
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
-from spritz.model.topology import Switch, Topology
+from spritz.model.cluster.topology import Switch, Topology
 from spritz.notation import hostlist
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of

@@ -66,7 +66,8 @@ def test_a_planted_tree_is_the_package_with_the_fault(tmp_path: Path) -> None:
 
 
 _WARM = """
-from spritz.core.decide import replenish, start
+from spritz.core.decide.reservations import replenish
+from spritz.core.decide.starting import start
 from tests.simulation.planted import plant, warm
 from tests.simulation.planted.faults import FAULTS
 
@@ -107,8 +108,8 @@ def test_results_outlast_an_interruption(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_does_not_fit_is_refused() -> None:
-    fault = Planted(name="none", rule=1, file="core/timers.py", old="no such text", new="", why="Nothing.")
-    with pytest.raises(ValueError, match="0 times in core/timers.py"):
+    fault = Planted(name="none", rule=1, file="core/job/timers.py", old="no such text", new="", why="Nothing.")
+    with pytest.raises(ValueError, match="0 times in core/job/timers.py"):
         plant.changed_sources(fault)
 
 
@@ -116,11 +117,11 @@ def test_edits_of_one_file_are_applied_one_after_the_other() -> None:
     fault = Planted(
         name="two",
         rule=1,
-        file="core/timers.py",
+        file="core/job/timers.py",
         old="DEADLINE_GRACE_SECONDS = 1.0",
         new="DEADLINE_GRACE_SECONDS = 2.0",
         why="Nothing.",
-        also=(Edit("core/timers.py", "LISTENING_SECONDS = 5.0", "LISTENING_SECONDS = 6.0"),),
+        also=(Edit("core/job/timers.py", "LISTENING_SECONDS = 5.0", "LISTENING_SECONDS = 6.0"),),
     )
     ((_, text),) = plant.changed_sources(fault).items()
     assert "DEADLINE_GRACE_SECONDS = 2.0" in text

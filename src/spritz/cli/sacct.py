@@ -12,14 +12,14 @@ from msgspec import Raw
 from msgspec.msgpack import Decoder
 
 from spritz.cli.call import clusters
-from spritz.cli.listings.acct.answer import answered, portions
-from spritz.cli.listings.acct.conditions import build, gathered
-from spritz.cli.listings.acct.connect import connected
-from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
 from spritz.cli.call.options import Row as Option
+from spritz.cli.listings.acct.answer import answered, portions
+from spritz.cli.listings.acct.conditions import build, gathered
+from spritz.cli.listings.acct.connect import connected
+from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.listings.queue.conditions import merge
 from spritz.client.locate import locate_database
 from spritz.model.accounting.records import Documents, GetDocuments

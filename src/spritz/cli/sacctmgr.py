@@ -8,17 +8,25 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from spritz.cli.listings.acct.connect import connected
+from spritz.cli.administration.manager import change, federations, resources
+from spritz.cli.administration.manager.arguments import (
+    Word,
+    conditions,
+    match,
+    modifier_of,
+    need_some,
+    need_values,
+    read,
+)
+from spritz.cli.administration.manager.commit import commit, get_book, may
+from spritz.cli.administration.manager.show import Style, show
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.administration.manager import change, federations, resources
-from spritz.cli.administration.manager.arguments import Word, conditions, match, modifier_of, need_some, need_values, read
-from spritz.cli.administration.manager.commit import commit, get_book, may
-from spritz.cli.administration.manager.show import Style, show
 from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
 from spritz.cli.call.options import Row as Option
 from spritz.cli.call.prompt import read_line
+from spritz.cli.listings.acct.connect import connected
 from spritz.client.locate import locate_database
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
@@ -26,9 +34,9 @@ from spritz.model.rejection import Rejection
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.cli.administration.manager.arguments import Conditions
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call import clusters
 from spritz.cli.call.context import Context
+from spritz.cli.call.options import run_parse
 from spritz.cli.jobs.filters import filters_of
 from spritz.cli.jobs.launch import help_text
 from spritz.cli.jobs.launch.allocation import SALLOC, refused
 from spritz.cli.jobs.launch.salloc_session import Holding
-from spritz.cli.call.options import run_parse
 from spritz.cli.jobs.submit import components, values, variables
 from spritz.cli.jobs.submit.refusals import Refusal
 from spritz.cli.jobs.submit.rows import rows_of

@@ -11,8 +11,8 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.jobs.launch import attaching, help_text
 from spritz.cli.call.options import Row, run_parse
+from spritz.cli.jobs.launch import attaching, help_text
 from spritz.cli.jobs.submit import values
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_INTERACTIVE

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from spritz.cli.call.clusters import chosen
 from spritz.cli.call.context import Context
-from spritz.cli.jobs.filters import filters_of
 from spritz.cli.call.options import run_parse
+from spritz.cli.jobs.filters import filters_of
 from spritz.cli.jobs.submit import components, request_context, spec, values, variables
 from spritz.cli.jobs.submit import script as scripts
 from spritz.cli.jobs.submit.refusals import Refusal

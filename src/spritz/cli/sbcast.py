@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, refusal, run_parse
 from spritz.cli.jobs.launch import help_text
 from spritz.cli.jobs.launch.bcast import Copy, broadcast, packs
 from spritz.cli.jobs.launch.controller import Controller
 from spritz.cli.jobs.launch.interrupts import Interrupts
 from spritz.cli.jobs.launch.settings import tree_width
-from spritz.cli.call.options import Row, refusal, run_parse
 from spritz.cli.jobs.submit import values
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.notation import nodecount

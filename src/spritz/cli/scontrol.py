@@ -5,11 +5,11 @@ Source: scontrol(1).
 
 from __future__ import annotations
 
-from spritz.cli.call import clusters
-from spritz.cli.call.context import Context
 from spritz.cli.administration.control import verbs
 from spritz.cli.administration.control.session import Session
 from spritz.cli.administration.control.verbs import VERBS
+from spritz.cli.call import clusters
+from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
 from spritz.cli.call.options import Row, help_text, run_parse, version_text
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.jobs.filters import filters_of
 from spritz.cli.call.options import Fatal, Row, UsageError, about, parse
+from spritz.cli.jobs.filters import filters_of
 from spritz.cli.jobs.submit import crontab
 from spritz.cli.jobs.submit.crontab import BadLine
 from spritz.client.command.sync import connect_controller

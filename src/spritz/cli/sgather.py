@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
+from spritz.cli.call.options import Row, refusal, run_parse
 from spritz.cli.jobs.launch import help_text
 from spritz.cli.jobs.launch.salloc_session import own_srun
-from spritz.cli.call.options import Row, refusal, run_parse
 from spritz.cli.jobs.submit import values
 from spritz.notation import hostlist
 

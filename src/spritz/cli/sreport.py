@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.administration.report.session import Session
 from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
@@ -15,7 +16,6 @@ from spritz.cli.call.options import Row as Option
 from spritz.cli.call.options import help_text, run_parse, version_text
 from spritz.cli.call.prompt import read_line
 from spritz.cli.listings.queue.conditions import merge
-from spritz.cli.administration.report.session import Session
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from spritz.cli.call import clusters
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
+from spritz.cli.call.options import Fatal, run_parse
 from spritz.cli.jobs.filters import filters_of
 from spritz.cli.jobs.launch import help_text
-from spritz.cli.call.options import Fatal, run_parse
 from spritz.cli.jobs.submit import listing, values, variables
 from spritz.cli.jobs.submit.refusals import Refusal
 from spritz.cli.jobs.submit.rows import rows_of

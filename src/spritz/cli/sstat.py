@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.call import clusters
-from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.call.already_reported import AlreadyReported, connected
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
 from spritz.cli.call.options import Row as Option
 from spritz.cli.call.options import about, run_parse
+from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.listings.stat.running_steps import lines, references
 from spritz.presentation.accounting_style import Style
 from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS

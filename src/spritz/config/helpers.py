@@ -12,7 +12,7 @@ from msgspec import Struct
 from spritz.config.grammar import Malformed, tokens
 from spritz.config.schema import helpers_keys
 from spritz.config.typed import Fields, malformed
-from spritz.model.cluster import FeaturePolicy
+from spritz.model.cluster.settings import FeaturePolicy
 from spritz.notation import duration
 from spritz.notation.errors import shown
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spritz.config.diagnostics import Diagnostic
     from spritz.config.settings import Settings
     from spritz.model.node.record import NodeConfig
-    from spritz.model.topology import Block, Switch, Topology
+    from spritz.model.cluster.topology import Block, Switch, Topology
 
 
 def load(path: str, *, check_users: bool = True) -> LoadedConfig:

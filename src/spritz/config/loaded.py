@@ -16,7 +16,7 @@ from spritz.config.oci import OciFile
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings
 from spritz.config.typed import Parsed
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 

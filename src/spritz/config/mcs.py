@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.cluster import McsPolicy
+from spritz.model.cluster.settings import McsPolicy
 from spritz.notation.errors import shown
 
 if TYPE_CHECKING:

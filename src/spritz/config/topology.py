@@ -14,7 +14,7 @@ from msgspec import Struct
 from spritz.config.grammar import Malformed, tokens
 from spritz.config.schema import topology_keys
 from spritz.config.typed import Fields, malformed
-from spritz.model.topology import Block, Switch, Topology
+from spritz.model.cluster.topology import Block, Switch, Topology
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest

@@ -19,7 +19,7 @@ from spritz.config.load import load
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
 from spritz.controller.groups import with_group_numbers
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.errors import SpritzError
 from spritz.model.node.partition import Partition

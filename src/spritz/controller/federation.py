@@ -1,8 +1,8 @@
 """Federated jobs between controllers: sends requests to other clusters until they are answered, and handles theirs
 (docs/decisions/0197).
 
-Owns no durable state: the requests that are due follow from the jobs' records (`core.siblings.owed`). So a restart of
-either controller, a lost answer and a cluster that is away for days have the same effect: the request is sent again.
+Owns no durable state: the requests that are due follow from the jobs' records (`core.job.siblings.owed`). So a restart
+of either controller, a lost answer and a cluster that is away for days have the same effect: the request is sent again.
 slurmdbd forwards requests over the connections that controllers keep to it.
 
 Source: the Slurm Federated Scheduling Guide.
@@ -23,8 +23,8 @@ from spritz.controller.journal.blobs import environment_of
 from spritz.controller.journal.kept import Replaying
 from spritz.controller.needs import Spawning
 from spritz.controller.writer.listeners import Loss
-from spritz.core.siblings import HELD, owed, peers, taken
-from spritz.model.cluster import SYSTEM
+from spritz.core.job.siblings import HELD, owed, peers, taken
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged
 from spritz.model.federation import (
     AskLock,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.core.effects import Effect
     from spritz.core.machine import Outcome
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor

@@ -38,7 +38,7 @@ from spritz.model.accounting.records import (
     StoreEvents,
     StoreState,
 )
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.cluster import Configure
     from spritz.model.node.partition import Partition
-    from spritz.model.power import PowerPolicy
+    from spritz.model.cluster.power import PowerPolicy
 
 
 def apply_reconfig_flags(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:

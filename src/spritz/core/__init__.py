@@ -9,13 +9,12 @@
 `apply/`         event -> state; never refuses, never reads a clock
 `effects`        work for the outside world, by ids only; `pending` derives effects again after a restart
 `failures`       nodes on which scripts fail at once
-`timers`         each job's next deadline, as data
-`eligibility`, `priority`, `rights`, `licenses`, `exit_status`, `flags`    small rules that several decisions share
+`job/`           what a job's records say: deadlines, charges, eligibility, heterogeneous jobs, siblings
+`step/`          where a step's tasks go in its job's allocation
+`priority`, `rights`, `licenses`, `flags`    small rules that several decisions share
 `node_groups`    nodes of one kind, for requests that none could serve
-`policy`         accounting's policy in the state; `charges` what a job counts towards limits; `shares` how guarantees
-                 stand
-`het`            heterogeneous jobs; `siblings` of federated jobs; `reservations`, `power`: when they fall due
-`step_layout`, `job_nodes`, `step_shares`, `step_ports`, `binding`    where a step's tasks go in its job's allocation
+`policy`         accounting's policy in the state; `shares` how guarantees stand
+`reservations`, `power`    when they fall due
 `invariants`     what must always hold of the state
 
 To test: `spritz_testing.builders.World`; conversations in `tests/transcripts/core` (`pytest --bless`). To add a

@@ -13,7 +13,7 @@ from spritz.model.events import Changes, Layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.events import Changed
     from spritz.model.job.record import Job
     from spritz.model.limits.records import Policy, PolicyChange

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spritz.core.effects import Effect
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.events import Event
 
 

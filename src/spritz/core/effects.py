@@ -1,5 +1,5 @@
-"""Instructions of the core to the outside world. Effects carry ids only; the controller builds `model.launch`
-messages from the state when it sends them.
+"""Instructions of the core to the outside world. Effects carry ids only; the controller builds
+`model.node_daemon.launch` messages from the state when it sends them.
 
 Every effect is idempotent at its receiver, may be repeated, and can be derived again when its node connects
 (`Machine.pending_effects`). The exceptions are `PASSING`, which are carried out at most once per request, and

@@ -1,4 +1,4 @@
-"""Nodes on which scripts fail at once, and whose scripts: what `decide.failing_nodes` counts."""
+"""Nodes on which scripts fail at once, and whose scripts: what `decide.node.failing_nodes` counts."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from spritz.core.flags import COMPLETING
 from spritz.core.policy import refresh_minutes
 from spritz.core.state import State
 from spritz.model import stored
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.cron import Crontab
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step

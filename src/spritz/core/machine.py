@@ -15,9 +15,9 @@ from msgspec import Struct
 from spritz.core import pending
 from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
-from spritz.core.decide.accrue import settle_accrual
+from spritz.core.decide.waiting.accrue import settle_accrual
 from spritz.core.decide.due import MINUTES, POWER, SLICES
-from spritz.core.decide.replenish import replenish
+from spritz.core.decide.reservations.replenish import replenish
 from spritz.core.decide.siblings import settle_siblings
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.effects import Effect
@@ -25,7 +25,7 @@ from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
 from spritz.core.reservations import next_due
 from spritz.core.state import State
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.job import Done
 from spritz.model.events import NO_CHANGES, Changes, Event
 from spritz.model.rejection import Rejection

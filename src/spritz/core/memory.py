@@ -19,12 +19,12 @@ class Memory:
     def __init__(self) -> None:
         #: the subjects of faults of the core, and the number of faults of each (`decide.set_aside`)
         self.set_aside: dict[Subject, int] = {}
-        #: nodes that fail jobs at once (`decide.failing_nodes`)
+        #: nodes that fail jobs at once (`decide.node.failing_nodes`)
         self.failures = Failures()
-        #: for `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that time;
-        #: None: unknown for all
+        #: for `decide.reservations.replenish`: reservations that lacked nodes when all nodes were last tried for them
+        #: -> that time; None: unknown for all
         self.lacking: dict[str, float] | None = None
-        #: whether a job that accrues age has made room for another (`decide.accrue`)
+        #: whether a job that accrues age has made room for another (`decide.waiting.accrue`)
         self.accrual_freed = True
         #: federated jobs that `decide.siblings` has not looked at since they changed
         self.siblings_due: dict[int, None] = {}

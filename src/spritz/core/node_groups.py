@@ -1,4 +1,4 @@
-"""Nodes of one kind, by which a request is refused that no node could ever serve (`decide.fit`)."""
+"""Nodes of one kind, by which a request is refused that no node could ever serve (`decide.submission.fit`)."""
 
 from __future__ import annotations
 

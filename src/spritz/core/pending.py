@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.effects import (
     Effect,
     LaunchBatchOn,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.charges import fit_usage
-from spritz.core.timers import NEVER, Deadlines
+from spritz.core.job.charges import fit_usage
+from spritz.core.job.timers import NEVER, Deadlines
 from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger, LedgerKey
 from spritz.model.limits.minutes import reached_at

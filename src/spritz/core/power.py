@@ -12,17 +12,17 @@ from enum import Enum
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
-from spritz.core.timers import NEVER
+from spritz.core.job.timers import NEVER
 from spritz.model.ids import INFINITE
-from spritz.model.power import AWAY, WAKING
+from spritz.model.cluster.power import AWAY, WAKING
 from spritz.model.rules.reservation_use import OCCURRENCES
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
-    from spritz.core.timers import Deadlines
-    from spritz.model.cluster import ClusterSettings
+    from spritz.core.job.timers import Deadlines
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.node.partition import Partition
     from spritz.model.node.record import Node
     from spritz.model.node.reservation import Reservation
@@ -166,7 +166,7 @@ def is_kept(state: InPartitions, node: Node) -> bool:
 
 
 class Due(Enum):
-    """The next action of power saving for a node; `decide.power` has the decisions."""
+    """The next action of power saving for a node; `decide.node.power` has the decisions."""
 
     #: it was powered up, and did not register in time
     LATE = "late"

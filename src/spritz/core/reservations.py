@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decision import Refused
-from spritz.core.timers import NEVER
+from spritz.core.job.timers import NEVER
 from spritz.model.rules.reservation_use import (
     admits,
     asks_for,

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from spritz.core.changes import Replaced
-from spritz.core.charges import Charge, add_charge, charge_of, note_charge, same_charge
+from spritz.core.job.charges import Charge, add_charge, charge_of, note_charge, same_charge
 from spritz.core.flags import COMPLETING
 from spritz.core.memory import Memory
 from spritz.core.policy import put_policy, refresh_minutes, refresh_rules
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
-from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
+from spritz.core.job.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.core.undo import Jobs, Undo
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.cron import Crontab
 from spritz.model.job.record import Job
 from spritz.model.job.step import Step
@@ -41,7 +41,7 @@ from spritz.model.node.networks import networks_of, units_of
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import Node
 from spritz.model.node.reservation import Reservation
-from spritz.model.power import AWAY, is_powered
+from spritz.model.cluster.power import AWAY, is_powered
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.rules.node_use import NodeUse
 from spritz.model.rules.predict import Predictor
@@ -212,8 +212,8 @@ class State:
         #: (uid, job name) -> pending jobs that wait for a singleton
         self.singletons: dict[tuple[int, str], Jobs] = {}
         self.node_partitions: dict[str, tuple[str, ...]] = {}
-        #: cache of `decide.fit`: partition -> groups of equal nodes; and all features. Emptied when nodes or partitions
-        #: change.
+        #: cache of `decide.submission.fit`: partition -> groups of equal nodes; and all features. Emptied when nodes or
+        #: partitions change.
         self.node_groups: dict[str, list[NodeGroup]] = {}
         #: cache by network: node -> nodes of its leaf switch or block. Emptied likewise.
         self.segments: dict[str, dict[str, frozenset[str]]] = {}
@@ -383,8 +383,8 @@ class State:
                 if charge is not None:
                     note_charge(undo, self.ledger, self.minutes, charge, sign, self.at)
                     add_charge(self.ledger, self.minutes, charge, sign, self.at)
-            # Only noted: which job accrues next is a decision with events of its own (`decide.accrue`), and `apply`
-            # makes none.
+            # Only noted: which job accrues next is a decision with events of its own (`decide.waiting.accrue`), and
+            # `apply` makes none.
             if old is not None and old.accruing > (new.accruing if new is not None else 0):
                 self.memory.accrual_freed = True
             if old is not None and old.accrual_waits:

@@ -13,6 +13,7 @@ Map
 `bounds`, `stored`, `upcast`   ranges permitted in requests; records as bytes that last; values of other formats
 `job/`        a job, its steps, and pure functions about them
 `node/`       nodes, partitions, reservations, networks
+`cluster/`    settings of the whole cluster: power saving, preemption, priorities, topology
 `accounting/` records of slurmdbd and queries of them, past usage, shares
 `limits/`     associations, QOS and what is used of them: rules that core and cycle share
 `rules/`      rules that core and scheduling must agree on, one file each
@@ -20,9 +21,9 @@ Map
 `events/`     journaled facts
 `queries/`    requests that only read, and their replies; those that few commands need are apart
 `plan`        what a scheduling cycle proposes
-`launch`, `reports`   what the controller tells a node daemon; what a node daemon tells the controller
-`cluster`, `topology`, `power`, `preemption`, `priority`, `federation`, `triggers`, `tokens`   one subject each
-`membership`, `branches`, `scarcity`   pure functions that several packages share
+`node_daemon/`   what the controller and node daemons tell each other
+`federation`, `triggers`, `tokens`   one subject each
+`scarcity`    shortages of a machine, and when to try again
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

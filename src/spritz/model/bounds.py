@@ -8,7 +8,7 @@ Ranges are found by the name of a field, since a name means the same in every me
 is used where one message needs another range. Numbers without a range here have 64 bits; a test checks that no request
 has one.
 
-Narrower rules, which need the configuration, are in `core.decide.spec`. Only daemons import this.
+Narrower rules, which need the configuration, are in `core.decide.submission.spec`. Only daemons import this.
 """
 
 from __future__ import annotations

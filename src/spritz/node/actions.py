@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.job.record import Job
-from spritz.model.launch import LaunchBatch, LaunchStep
-from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
+from spritz.model.node_daemon.launch import LaunchBatch, LaunchStep
+from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 
 StepKey = RunningStep
 Life = tuple[int, int]

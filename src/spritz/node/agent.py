@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH, step_name
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     Accepted,
     AttachClient,
     LaunchBatch,
@@ -32,7 +32,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
+from spritz.model.node_daemon.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
 from spritz.model.scarcity import SCARCE, UNWRITABLE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup

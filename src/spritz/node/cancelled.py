@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spritz.model.ids import STEP_BATCH, step_name
-from spritz.model.reports import RunningStep
+from spritz.model.node_daemon.reports import RunningStep
 from spritz.notation.times import format_time
 
 _DUE_TO = {

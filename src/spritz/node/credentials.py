@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
 
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     ForwardOrder,
     LaunchBatch,
     LaunchProlog,

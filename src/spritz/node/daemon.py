@@ -27,11 +27,11 @@ from spritz.client.locate import controller_socket_name
 from spritz.client.relay.peers import Peers
 from spritz.client.trust.membership import known_as
 from spritz.model.errors import SpritzError
-from spritz.model.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
+from spritz.model.node_daemon.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
 from spritz.model.node.machines import ConfigurationFiles, FetchConfiguration
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
-from spritz.model.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
+from spritz.model.node_daemon.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
 from spritz.node.daemon_cores import run_on

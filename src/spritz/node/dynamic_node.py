@@ -18,7 +18,7 @@ from spritz.client.locate import locate_controller
 from spritz.client.trust.membership import known_as
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
-from spritz.model.reports import Introduced, IntroduceNode
+from spritz.model.node_daemon.reports import Introduced, IntroduceNode
 from spritz.model.resources import NodeCapacity
 from spritz.node.hardware import describe
 from spritz.runtime.clock import SystemClock

@@ -20,8 +20,8 @@ from msgspec import DecodeError, Struct, ValidationError, structs
 from msgspec.msgpack import Decoder
 
 from spritz.client.errors import ClientError, RemoteError
-from spritz.model.branches import Branches, all_nodes, levels, split
-from spritz.model.launch import ORDERS, Accepted, Branch, Forwarded, ForwardOrder, Order
+from spritz.model.node_daemon.branches import Branches, all_nodes, levels, split
+from spritz.model.node_daemon.launch import ORDERS, Accepted, Branch, Forwarded, ForwardOrder, Order
 from spritz.model.rejection import Rejection
 from spritz.wire.credential import BadCredential
 

@@ -14,7 +14,7 @@ from spritz.stepd import processes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spritz.model.reports import RunningStep
+    from spritz.model.node_daemon.reports import RunningStep
     from spritz.stepd.control import Measured
 
 _MIB = 1024 * 1024

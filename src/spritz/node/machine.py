@@ -8,8 +8,8 @@ A job is known from its first launch (or adoption) until it is *gone*: no step o
     batch script over, or TerminateJob ─▶ all steps are ended ─▶ Epilog ─▶ gone ─▶ JobGone (or `job_gone` in the report)
 
 Invariants: the same (job, restart count, step) is never started twice; an order of a lower term is refused; Prolog and
-Epilog run at most once per life of a job; JobGone is reported only when nothing is left. Sources: model.launch,
-model.reports, slurm.conf(5) Prolog, Epilog.
+Epilog run at most once per life of a job; JobGone is reported only when nothing is left. Sources:
+`model.node_daemon`, slurm.conf(5) Prolog, Epilog.
 
 Orders may come twice (their answer was lost, or the controller derived them again), late (another node passed them on),
 and in another order than they were sent (over two ways). What is remembered here makes that harmless:
@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job.record import Job
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     AttachClient,
     LaunchBatch,
     LaunchProlog,
@@ -41,7 +41,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import (
+from spritz.model.node_daemon.reports import (
     ENDED_BY_BOOT,
     JobGone,
     NodePrologEnded,

@@ -17,7 +17,7 @@ from spritz.node.supervisors import OnEnd, OnReport, SupervisorLink
 if TYPE_CHECKING:
     import socket
 
-    from spritz.model.reports import RunningStep
+    from spritz.model.node_daemon.reports import RunningStep
     from spritz.node.zygote import Zygote
 
 #: Number of idle supervisors kept for further steps, and for how long.

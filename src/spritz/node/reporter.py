@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.model.commands.job import Done
-from spritz.model.reports import JobGone
+from spritz.model.node_daemon.reports import JobGone
 
 if TYPE_CHECKING:
     from msgspec import Struct

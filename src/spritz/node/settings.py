@@ -19,7 +19,7 @@ from spritz.config.settings import Settings, substitute
 from spritz.model.errors import SpritzError
 from spritz.model.node.networks import networks_of
 from spritz.model.node.record import NodeConfig
-from spritz.model.topology import Topology as Network
+from spritz.model.cluster.topology import Topology as Network
 from spritz.node import hosts
 from spritz.node.container import SHARED_MEMORY, Container
 from spritz.node.daemon_cores import Cores, divided

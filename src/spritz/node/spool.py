@@ -23,7 +23,7 @@ from msgspec import Struct
 from spritz.model.errors import UnsupportedFormat
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job.record import Job
-from spritz.model.reports import RunningStep, StepFinished
+from spritz.model.node_daemon.reports import RunningStep, StepFinished
 from spritz.model.scarcity import UNWRITABLE
 from spritz.node import stored_job
 from spritz.runtime import disk

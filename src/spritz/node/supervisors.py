@@ -15,7 +15,7 @@ from spritz.stepd import control
 from spritz.stepd.spec import RECORD
 
 if TYPE_CHECKING:
-    from spritz.model.reports import RunningStep
+    from spritz.model.node_daemon.reports import RunningStep
 
 OnReport = Callable[["SupervisorLink", control.Report], None]
 OnEnd = Callable[["SupervisorLink"], None]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.priority import PRIORITY_MAX
+from spritz.model.cluster.priority import PRIORITY_MAX
 from spritz.presentation.columns import Field, by_letter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.priority import PriorityWeights
+    from spritz.model.cluster.priority import PriorityWeights
 
 #: factor -> name of its weight
 _FACTORS = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec.msgpack
 
-from spritz.model.reports import StepFinished, Usage
+from spritz.model.node_daemon.reports import StepFinished, Usage
 
 #: Bytes of the length in front of every message.
 PREFIX_BYTES = 4

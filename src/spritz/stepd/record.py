@@ -14,7 +14,7 @@ from struct import Struct as Layout
 import msgspec.msgpack
 
 from spritz.model import stored
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.process_identity import Process, boot_id, identify
 from spritz.stepd.processes import name_of
 from spritz.stepd.spec import SupervisorSpec

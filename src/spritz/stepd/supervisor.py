@@ -30,7 +30,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from spritz.model.reports import StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import StepFinished, TaskEnd
 from spritz.model.scarcity import SCARCE, UNWRITABLE
 from spritz.notation.octets import octets
 from spritz.stepd import control, epilogs, processes, protocol, record

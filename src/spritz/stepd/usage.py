@@ -10,7 +10,7 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 
-from spritz.model.reports import Metric, Usage
+from spritz.model.node_daemon.reports import Metric, Usage
 from spritz.stepd import processes
 from spritz.stepd.energy import Energy
 from spritz.stepd.gpu import Gpus

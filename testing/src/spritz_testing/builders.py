@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spritz.core.invariants import breaches, transition_breach
 from spritz.core.machine import Machine, Outcome
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
@@ -26,7 +26,7 @@ from spritz.model.job.step import Step, StepSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.reports import JobGone, NodeLost, RegisterNode, RunningStep, StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, NodeLost, RegisterNode, RunningStep, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import (
     Allocation,
     GresAllocation,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.msgpack import encode
 
 from spritz.model.accounting.records import EventGroup
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs
 from spritz.model.events import step as steps
@@ -23,7 +23,7 @@ from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
-from spritz.model.reports import Usage
+from spritz.model.node_daemon.reports import Usage
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
@@ -22,7 +22,7 @@ from spritz.model.job.step import StepSpec
 from spritz.model.node.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.reports import StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation
 from spritz.model.states import NodeFlag
 from spritz.notation import dependency, ranges

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.accounting.ledger.ledger import Ledger
 from spritz.core import effects
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import (
     CancelJobs,
@@ -30,7 +30,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Dependency, Sharing
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import GresRequest, mask_ids, mask_of
 from spritz.model.states import JobState
 from spritz.scheduling.plan import cycle

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spritz.controller.journal.contract import Group, Image
-from spritz.core.timers import Deadlines
+from spritz.core.job.timers import Deadlines
 from spritz_testing import builders
 from spritz_testing.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
 from spritz_testing.daemons.world import EPOCH, Process, World

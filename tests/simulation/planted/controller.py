@@ -7,7 +7,7 @@ from tests.simulation.planted.entry import Edit, Planted
 _NODES = "controller/nodes/links.py"
 _DEFERRED = "controller/api/deferred.py"
 _PENDING = "core/pending.py"
-_REGISTRATION = "core/decide/registration.py"
+_REGISTRATION = "core/decide/node/registration.py"
 
 #: Without it a node does not start what it was told to end, however late the launch comes.
 _FORGETS_ENDS = Edit(
@@ -236,7 +236,7 @@ FAULTS = (
         new="",
         also=(
             Edit(
-                "core/timers.py",
+                "core/job/timers.py",
                 " or job.state.ended or job.restart_count != step.restart_count\n",
                 "\n",
             ),
@@ -254,7 +254,7 @@ FAULTS = (
         rule=5,
         defect="b2",
         needs=("top",),
-        file="core/decide/top.py",
+        file="core/decide/waiting/top.py",
         old="    extra = bisect_left(range(max(above - goals[0], 0) + 1), True, key=leads)\n",
         new="    extra = 0\n    while not leads(extra):\n        extra += 1\n",
         why="scontrol top takes steps in proportion to the difference of priorities, which are numbers of 32 bits, in"
@@ -265,7 +265,7 @@ FAULTS = (
         rule=2,
         defect="b7",
         needs=("operators", "reboot"),
-        file="core/decide/nodes.py",
+        file="core/decide/node/states.py",
         old="for name in dict.fromkeys(command.names):",
         new="for name in command.names:",
         why="An operator's cancel_reboot of n1,n1 is refused by its second half, after the first has changed the node.",
@@ -291,7 +291,7 @@ FAULTS = (
         rule=5,
         defect="b14",
         needs=("reservations",),
-        file="core/decide/replenish.py",
+        file="core/decide/reservations/replenish.py",
         old="AGAIN_SECONDS = 60.0",
         new="AGAIN_SECONDS = 0.0",
         why="For a reservation that lacks a node all nodes are tried after each event, not once a minute.",
@@ -341,7 +341,7 @@ FAULTS = (
         name="end_signal_has_no_deadline",
         rule=5,
         needs=("signals",),
-        file="core/timers.py",
+        file="core/job/timers.py",
         old=", (signal_at, Due.END_SIGNAL)\n",
         new="\n",
         why="Nothing wakes the core for the signal of --signal: a job that nothing else happens to never gets it.",
@@ -349,7 +349,7 @@ FAULTS = (
     Planted(
         name="deadlines_out_of_order",
         rule=5,
-        file="core/timers.py",
+        file="core/job/timers.py",
         old="            heapify(self._heap)\n",
         new="",
         why="After many changes of deadlines their heap is in no order: time limits and begin times are noticed late.",

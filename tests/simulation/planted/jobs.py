@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.simulation.planted.entry import Edit, Planted
 
-_START = "core/decide/start.py"
+_START = "core/decide/starting/start.py"
 _ENDING = "core/decide/ending.py"
 _DEPENDENCY = "core/decide/dependency.py"
-_REPORTS = "core/decide/reports.py"
+_REPORTS = "core/decide/running/reports.py"
 _APPLY = "core/apply/job.py"
 _GANG = "core/decide/gang.py"
 _USE = "model/rules/node_use.py"
@@ -135,7 +135,7 @@ FAULTS = (
         rule=3,
         defect="b3",
         needs=("accounting", "limits"),
-        file="core/decide/update.py",
+        file="core/decide/waiting/update.py",
         old="draft(context, selected.job, changes, command.priority_now, Move(moves, selected.tasks.bit_count()))",
         new="draft(context, selected.job, changes, command.priority_now,"
         " Move(context.state.ledger.fork(), selected.tasks.bit_count()))",
@@ -347,7 +347,7 @@ def _without_former_life(
     Planted(
         name="stale_note_hides_a_hold",
         rule=2,
-        file="core/decide/plan.py",
+        file="core/decide/starting/plan.py",
         old="if job is None or job.state is not JobState.PENDING or job.reason in CORE_REASONS:",
         new="if job is None or job.state is not JobState.PENDING:",
         why="The notes of a full pass that began before a hold was acknowledged replace the reason that squeue shows.",
@@ -396,7 +396,7 @@ def _without_former_life(
         rule=3,
         kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
         needs=("srun",),
-        file="core/decide/steps.py",
+        file="core/decide/running/steps.py",
         old="next((step for step in live if step.spec.io_key == io_key), None) or state.ended_steps.get(io_key)",
         new="next((step for step in live if step.spec.io_key == io_key), None)",
         why="srun repeats a request whose answer was lost; if its step was short and has ended, it runs a second time.",
@@ -405,7 +405,7 @@ def _without_former_life(
         name="ports_of_the_first_node",
         rule=3,
         needs=("srun", "ports", "several nodes"),
-        file="core/step_ports.py",
+        file="core/step/ports.py",
         old="        for node in nodes\n        for job_id in",
         new="        for node in nodes[:1]\n        for job_id in",
         why="Ports are reserved by what is free on a step's first node: on the second another step has them.",
@@ -414,7 +414,7 @@ def _without_former_life(
         name="gpus_of_steps_by_count",
         rule=3,
         needs=("srun", "gpus"),
-        file="core/job_nodes.py",
+        file="core/step/job_nodes.py",
         old="""\
         if not self.shared:
             self.mask &= ~mask

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from spritz.accounting.ledger.changes import Changes
 from spritz.accounting.ledger.ledger import Ledger, recorded
 from spritz.model.accounting.records import JobRecord
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events import Event, concerning
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs

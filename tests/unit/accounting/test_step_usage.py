@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spritz.model.accounting import step_usage as usage
 from spritz.model.accounting.records import StepRecord
-from spritz.model.reports import Metric, Usage
+from spritz.model.node_daemon.reports import Metric, Usage
 
 
 def step(tasks: int = 1) -> StepRecord:

@@ -25,7 +25,7 @@ from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.node.record import NodeSample
 from spritz.model.queries.configuration import ConfigText, ShowConfig

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.local.doctor.command import _held
 from spritz.cli.local.doctor.cluster import CAUSES, _node
+from spritz.cli.local.doctor.command import _held
 from spritz.cli.spritz import main
-from spritz.core.decide.registration import config_shortage
+from spritz.core.decide.node.registration import config_shortage
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.resources import GresCapacity, NodeCapacity
 from tests.unit.cli.site import Site

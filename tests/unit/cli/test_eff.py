@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from spritz.cli.call.context import Context
+from spritz.cli.call.entry import call
+from spritz.cli.local.questions import eff
 from spritz.cli.local.questions.efficiency.advice import advise
 from spritz.cli.local.questions.efficiency.measure import measure
 from spritz.cli.local.questions.efficiency.text import text_lines
-from spritz.cli.call.entry import call
-from spritz.cli.local.questions import eff
 from spritz.cli.spritz import main
 from spritz.model.accounting import step_usage
 from spritz.model.accounting.records import JobRecord, JobWithSteps, StepRecord
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import Metric, Usage
+from spritz.model.node_daemon.reports import Metric, Usage
 
 NOW = 1_700_010_000.0
 START = 1_700_000_000.0

@@ -6,7 +6,7 @@ from msgspec import json
 
 from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main as squeue
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz_testing.builders import World
 from tests.unit.cli.site import Site
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.listings.acct import conditions
-from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import call
 from spritz.cli.call.options import Fatal
+from spritz.cli.listings.acct import conditions
+from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.sacct import main
 from spritz.model.accounting.records import JobPick, JobRecord, StepRecord
 from spritz.model.errors import SpritzError

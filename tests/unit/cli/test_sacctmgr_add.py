@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import add
 from spritz.cli.administration.manager.arguments import read
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Record, User
 
 BOOK = Book(

@@ -8,10 +8,10 @@ import pytest
 
 from spritz.accounting.associations.rules import check_book
 from spritz.accounting.associations.store import applied
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import add
 from spritz.cli.administration.manager.arguments import Conditions, read
 from spritz.cli.administration.manager.change import delete_accounts, delete_users
+from spritz.cli.call.context import Context
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, User
 
 ROOT = Association(id=1, cluster="real", account="root")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import add, change, files, jobs, rename
 from spritz.cli.administration.manager.arguments import Word, conditions, read
 from spritz.cli.administration.manager.commit import Edit, commit, refusal
 from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.client.errors import RemoteError
 from spritz.model.limits.records import (
     Account,

@@ -8,12 +8,12 @@ import pytest
 
 from spritz.accounting.associations.rules import BookError, check_book
 from spritz.accounting.associations.store import applied
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import federations
 from spritz.cli.administration.manager.arguments import conditions, read
 from spritz.cli.administration.manager.commit import Edit
 from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.model.limits.edits import delete_clusters
 from spritz.model.limits.federations import CLUSTERS_MAX, joined, member_of
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Federation, FederationMember

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations import rules
 from spritz.accounting.associations.store import applied
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import files
 from spritz.cli.administration.manager.arguments import read
 from spritz.cli.administration.manager.flatfile import write
 from spritz.cli.administration.manager.load import Loading
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.client.errors import ClientError
 from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
 

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.cli import sacctmgr
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager.arguments import read
 from spritz.cli.administration.manager.settings import FLAGS
 from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.context import Context
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Coordinator, Qos, User, WcKey
 from spritz.presentation.json.associations import ENTITIES

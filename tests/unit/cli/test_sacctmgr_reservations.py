@@ -6,11 +6,11 @@ import io
 
 import pytest
 
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager.arguments import read as words_of
 from spritz.cli.administration.manager.reservations import read, rows_of, unused_seconds
 from spritz.cli.administration.manager.show import Style, columns_of, table_text
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.model.accounting.records import ReservationRecord
 from spritz.model.accounting.usage import ReservationUsage
 from spritz.model.limits.records import Association, Book

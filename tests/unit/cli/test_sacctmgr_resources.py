@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations.rules import BookError, check_book
 from spritz.accounting.associations.store import applied, policy_of
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import resources
 from spritz.cli.administration.manager.arguments import read
 from spritz.cli.administration.manager.commit import Edit
 from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.model.limits.records import Book, ClusterRow, Resource, ResourceShare
 
 BOOK = Book(

@@ -6,11 +6,11 @@ import io
 
 import pytest
 
-from spritz.cli.call.already_reported import AlreadyReported
-from spritz.cli.call.context import Context
 from spritz.cli.administration.manager import add
 from spritz.cli.administration.manager.arguments import need_values, read
 from spritz.cli.administration.manager.show import Style, show
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.context import Context
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction
 
 

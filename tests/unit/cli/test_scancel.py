@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from spritz.cli.scancel import main
 from spritz.core.machine import Outcome
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz_testing.builders import ALICE, BOB, ROOT
 from tests.unit.cli.site import Site
 

@@ -307,7 +307,7 @@ def test_updates_without_a_job_or_a_change(site: Site) -> None:
 def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
     """The tables of the command and of the core agree."""
     from spritz.cli.administration.control.update.job_keys import KEYS
-    from spritz.core.decide.update import PENDING
+    from spritz.core.decide.waiting.update import PENDING
 
     samples = {
         "ArrayTaskThrottle": "2", "Contiguous": "yes", "CoreSpec": "1", "CPUsPerTask": "1", "Deadline": "now+1hour",

@@ -8,11 +8,11 @@ import pytest
 
 from spritz.cli.administration.control.show.assoc_mgr import text
 from spritz.controller.api.limit_usage import standings
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.limits.standing import KINDS, ListStandings
 from spritz.model.limits.usage import RAW
-from spritz.scheduling.view.fairshare import fair_shares
+from spritz.scheduling.view.priority.fairshare import fair_shares
 from spritz_testing.builders import World, capacity
 
 TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")

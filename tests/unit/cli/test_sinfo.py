@@ -8,7 +8,7 @@ from spritz.cli.sinfo import main
 from spritz.model.commands.cluster import CreatePartition, UpdateNode
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.node.partition import Partition
-from spritz.model.reports import NodeSilent
+from spritz.model.node_daemon.reports import NodeSilent
 from spritz_testing.builders import World, capacity
 from tests.unit.cli.site import Site
 

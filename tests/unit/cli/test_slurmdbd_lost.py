@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from spritz.cli.call.context import Context
 from spritz.cli.listings.acct import connect
 from spritz.cli.listings.acct.answer import answered
 from spritz.cli.listings.acct.connect import READS, DatabaseConnection, connected
-from spritz.cli.call.context import Context
 from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.command.sync import connect_address
 from spritz.client.errors import ClientError

@@ -11,7 +11,7 @@ from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.listings.priority.listing import PriorityListing
 from spritz.cli.sprio import main
-from spritz.model.priority import PriorityFactors, PriorityWeights
+from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
 from spritz.model.queries.priorities import Priorities
 
 WEIGHTS = PriorityWeights(age=1000, job_size=400, tres=(("cpu", 100.0), ("gres/gpu", 50.0)))

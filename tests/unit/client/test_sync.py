@@ -17,8 +17,8 @@ import psutil
 import pytest
 from msgspec import structs
 
-from spritz.cli.call.context import Context
 from spritz.cli.administration.control.session import Session
+from spritz.cli.call.context import Context
 from spritz.client.channel.admission import Limits
 from spritz.client.channel.handling import DEFERRED, Call, Deferred
 from spritz.client.command import sync

@@ -26,7 +26,7 @@ from spritz.config.schema import (
     topology_keys,
 )
 from spritz.config.schema.options import INTEGERS, OPTIONS
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from tests.unit.config.sources import names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spritz.config.power import changed_exceptions, exceptions_text, kept_nodes
-from spritz.model.power import PowerPolicy
+from spritz.model.cluster.power import PowerPolicy
 from tests.unit.config.configs import errors, loaded, warnings
 
 

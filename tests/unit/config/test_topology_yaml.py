@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spritz.model.topology import Block, Switch
+from spritz.model.cluster.topology import Block, Switch
 from tests.unit.config.configs import errors, loaded, warnings
 
 GOOD = """

@@ -20,7 +20,7 @@ from spritz.controller.journal.contract import BlobDamaged, Group, JournalCorrup
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.controller.writer.commit import Committer, InlineCommitter
 from spritz.controller.writer.loop import SingleWriter
-from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.cluster.settings import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.runtime.clock import SystemClock

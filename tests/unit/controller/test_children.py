@@ -10,7 +10,7 @@ import pytest
 from spritz.controller.api import children
 from spritz.controller.api.children import Children
 from spritz.controller.forked import ForkRefused
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.rejection import Rejection
 from spritz.runtime.log import get_logger
 from spritz_testing.builders import ALICE, BOB

@@ -26,7 +26,7 @@ from spritz.controller.api import events as events_module
 from spritz.controller.api.events import BATCH_MAX, REPLAYS_MAX, EventStream
 from spritz.controller.journal.contract import Group
 from spritz.controller.journal.reader import JournalReader
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.events.codec import encode_events
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import ChangeBatch, WatchChanges

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs, target_jobs
 from spritz.core.state import State
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import ArrayState, Job, JobSpec
 from spritz.model.rejection import Rejection

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from spritz.client.channel.handling import Call, Deferred
 from spritz.controller.callers.identity import Identity, Lookups, identified
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.errors import SpritzError
 from spritz.runtime import tasks
 from spritz.runtime.clock import SystemClock

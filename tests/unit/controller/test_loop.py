@@ -17,7 +17,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import RESERVED_IDS, Reply, SingleWriter
 from spritz.core.decision import Torn
 from spritz.core.effects import Effect, ReloadNode
-from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.cluster.settings import SYSTEM, Caller
 from spritz.model.commands.job import Done
 from spritz.model.events import NO_CHANGES, Event
 from spritz.model.events.job import JobsPurged

@@ -10,7 +10,7 @@ import pytest
 from spritz.controller.nodes.messages import NodeMessages
 from spritz.core.effects import TerminateJobOn
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.launch import TerminateJob
+from spritz.model.node_daemon.launch import TerminateJob
 from spritz_testing.builders import World, only
 
 

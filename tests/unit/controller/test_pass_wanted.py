@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.controller.scheduler.pass_wanted import wants_pass
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events import NO_CHANGES, Changes, Layout
 from spritz.model.job.record import ArrayState, Dependency, Hold, Job, JobSpec
 from spritz.model.limits.records import Policy

@@ -11,7 +11,7 @@ from spritz.controller.api.deferred import DeferredRequests
 from spritz.controller.api.events import EventStream
 from spritz.controller.programs.reservations import ReservationPrograms
 from spritz.controller.programs.site import SitePrograms
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.job import JobsPurged
 from spritz.model.queries.jobs import AwaitEnd

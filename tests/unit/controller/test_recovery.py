@@ -17,7 +17,7 @@ from spritz.controller.writer.commit import InlineCommitter
 from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import SingleWriter
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, SubmitJob
 from spritz.model.events.codec import encode_events
@@ -26,7 +26,7 @@ from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.rejection import Rejection
-from spritz.model.reports import RegisterNode
+from spritz.model.node_daemon.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.stored import FORMAT
 from spritz.runtime.clock import SystemClock

@@ -25,7 +25,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.controller.writer.loop import SingleWriter
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob
 from spritz.model.events import Event
@@ -34,7 +34,7 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.reports import JobGone, RegisterNode
+from spritz.model.node_daemon.reports import JobGone, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState
 from spritz.runtime.log import get_logger

@@ -15,7 +15,7 @@ import pytest
 from spritz.controller.journal.contract import Group, Image, JournalCorrupt
 from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.controller.journal.state_directory import UNKNOWN_IDS, open_state
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events.codec import encode_events
 from spritz.runtime.log import get_logger
 from spritz_testing.builders import World

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, HoldJob, UpdateJob
 from spritz.model.job.job_filter import JobTarget

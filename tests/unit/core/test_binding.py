@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spritz.core.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
+from spritz.core.step.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.model.commands.cluster import Configure
 from spritz.model.node.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, ReloadNode, SuspendOn, TerminateJobOn, TerminateStepOn
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core.test_accounts import world as site
 
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import UpdateJob
 from spritz.model.job.job_filter import JobTarget

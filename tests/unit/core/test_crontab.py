@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
 from spritz.model.commands.job import CancelJobs, CancelResult, RequeueJob, SubmitJob, UpdateJob
 from spritz.model.events.job import JobEnded

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.states import NodeFlag
 from spritz_testing.builders import ALICE, BOB, World

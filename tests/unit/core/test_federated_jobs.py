@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.federation import AskLock, ReportSibling, ReturnLock, SiblingAnswer, SiblingPlaced
 from spritz.model.limits.records import FederationMember, Policy, SetPolicy

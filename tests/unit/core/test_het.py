@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.core.effects import AttachOn, LaunchBatchOn, LaunchStepOn, TerminateStepOn
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import (
     CancelJobs,
     CancelResult,
@@ -28,7 +28,7 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import CronEntry, Dependency, Hold
 from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, Policy, SetPolicy
-from spritz.model.reports import PrologEnded
+from spritz.model.node_daemon.reports import PrologEnded
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, World, expect, only
 

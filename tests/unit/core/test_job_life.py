@@ -9,7 +9,7 @@ import pytest
 
 from spritz.core.effects import LaunchBatchOn, SignalOn, TerminateJobOn
 from spritz.model.accounting.accounting_of import record_of
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import CancelJobs, FinishAllocation, ReleaseJob, RequeueJob
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import INFINITE, STEP_BATCH
@@ -18,7 +18,7 @@ from spritz.model.job.record import EndSignal, Hold
 from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import ALICE, BOB, World, kinds, node_share, only

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from spritz.core.effects import LaunchBatchOn, TerminateJobOn
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done, RequeueJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import Dependency
 from spritz.model.plan import PlannedStart
-from spritz.model.reports import PrologEnded, Registered
+from spritz.model.node_daemon.reports import PrologEnded, Registered
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import World, expect, kinds, only

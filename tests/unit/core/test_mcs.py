@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings, McsPolicy
+from spritz.model.cluster.settings import ClusterSettings, McsPolicy
 from spritz.model.job.record import JobSpec, Sharing
 from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, UpdateNode
 from spritz.model.commands.job import Done, RequeueJob, ResumeJob, SuspendJob
 from spritz.model.job.job_filter import JobTarget

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spritz.core.decide.spec import limit_reason
-from spritz.model.cluster import ClusterSettings
+from spritz.core.decide.submission.spec import limit_reason
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import UpdateJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import JobSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, CreatePartition, UpdatePartition
 from spritz.model.commands.job import CancelJobs
 from spritz.model.commands.reservation import (

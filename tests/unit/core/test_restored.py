@@ -6,7 +6,7 @@ from spritz.core.effects import LaunchBatchOn
 from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.federation import federated_number
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import Registered
+from spritz.model.node_daemon.reports import Registered
 from spritz.model.states import JobState
 from spritz_testing.builders import World, expect
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.commands.cluster import DeletePartition, UpdatePartition
 from spritz.model.commands.job import (
     CancelJobs,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from spritz.core.effects import LaunchBatchOn, TerminateJobOn
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import SuspendJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import Hold
 from spritz.model.reasons import Reason
-from spritz.model.reports import NodeTrouble, PrologEnded
+from spritz.model.node_daemon.reports import NodeTrouble, PrologEnded
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import World, kinds, only
 

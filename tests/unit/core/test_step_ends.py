@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spritz.core.timers import step_key
+from spritz.core.job.timers import step_key
 from spritz.model.commands.job import RequeueJob, ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded

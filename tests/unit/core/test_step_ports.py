@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.step import CreateStep
 from spritz.model.job.step import StepSpec
 from spritz_testing.builders import ALICE, World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.core.step_layout import lay_out
+from spritz.core.step.layout import lay_out
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import StepNode, StepSpec
 from spritz.model.node.record import Node, NodeConfig

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.fuzz.guard import guard
 
-from spritz.core.step_layout import lay_out
+from spritz.core.step.layout import lay_out
 from spritz.model.commands.step import CreateStep
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import StepSpec

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.core.decide.update import PENDING
-from spritz.model.cluster import Caller, ClusterSettings
+from spritz.core.decide.waiting.update import PENDING
+from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep

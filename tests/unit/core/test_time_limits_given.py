@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import UpdateJob
 from spritz.model.ids import INFINITE
 from spritz.model.job.job_filter import JobTarget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.core.timers import NEVER, Deadlines
+from spritz.core.job.timers import NEVER, Deadlines
 
 changes = st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1.0, 2.0, 3.0, 4.0, NEVER])), max_size=60)
 

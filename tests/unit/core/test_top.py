@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import HoldJob, TopJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.node.partition import Partition

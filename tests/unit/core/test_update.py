@@ -9,8 +9,8 @@ import pytest
 from msgspec import to_builtins
 from tests.fuzz.guard import guard
 
-from spritz.core.decide.update import PENDING
-from spritz.model.cluster import ClusterSettings
+from spritz.core.decide.waiting.update import PENDING
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import Done, HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.ids import INFINITE
 from spritz.model.job.job_filter import JobTarget

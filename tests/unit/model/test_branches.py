@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.branches import Branches, all_nodes, levels, place, split, tree
-from spritz.model.launch import Branch
+from spritz.model.node_daemon.branches import Branches, all_nodes, levels, place, split, tree
+from spritz.model.node_daemon.launch import Branch
 
 
 def daemons(count: int) -> list[Branch]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.core.decide.spec import check_lengths
+from spritz.core.decide.submission.spec import check_lengths
 from spritz.core.decision import Refused
-from spritz.core.eligibility import HELD_REASONS
+from spritz.core.job.eligibility import HELD_REASONS
 from spritz.model.commands.job import UpdateJob
 from spritz.model.job.duties import FIELDS, read, updatable
 from spritz.model.job.job_filter import JobTarget

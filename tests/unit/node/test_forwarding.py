@@ -19,8 +19,8 @@ from spritz.client.channel.aio import connect
 from spritz.client.channel.channel import Channel
 from spritz.client.channel.server import Server
 from spritz.client.trust.membership import Membership
-from spritz.model.branches import tree
-from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, SignalTasks
+from spritz.model.node_daemon.branches import tree
+from spritz.model.node_daemon.launch import Accepted, Branch, Forwarded, ForwardOrder, SignalTasks
 from spritz.model.rejection import Rejection
 from spritz.node.credentials import Launches
 from spritz.node.forwarding import Forwarder, order_in

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step, StepNode, StepSpec
-from spritz.model.launch import LaunchBatch, LaunchStep
+from spritz.model.node_daemon.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import Allocation, GresAllocation, GresCapacity, NodeAllocation
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.build import MemoryRule, NodeSetup, batch_spec, step_spec

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spritz.client.trust.membership import Membership
 from spritz.model.job.record import Job
-from spritz.model.launch import LaunchProlog, SignedLaunch
+from spritz.model.node_daemon.launch import LaunchProlog, SignedLaunch
 from spritz.node.credentials import Launches
 from spritz.runtime.authority import Signer
 from spritz.wire.credential import BadCredential, LaunchCredential, derive, digest_of, launch_content

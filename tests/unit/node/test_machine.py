@@ -11,7 +11,7 @@ from msgspec import structs
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step, StepNode, StepSpec
-from spritz.model.launch import (
+from spritz.model.node_daemon.launch import (
     LaunchBatch,
     LaunchProlog,
     LaunchStep,
@@ -21,7 +21,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
+from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.node import actions

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from spritz.model.reports import RunningStep
+from spritz.model.node_daemon.reports import RunningStep
 from spritz.node import pool
 from spritz.node.supervisors import SupervisorLink
 from spritz.stepd import control

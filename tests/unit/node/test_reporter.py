@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spritz.client.errors import ConnectionLost
 from spritz.model.commands.job import Done
-from spritz.model.reports import JobGone
+from spritz.model.node_daemon.reports import JobGone
 from spritz.node.reporter import Reporter
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger

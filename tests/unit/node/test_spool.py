@@ -16,7 +16,7 @@ from spritz.model import stored
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Job, JobSpec
-from spritz.model.reports import RunningStep, StepFinished
+from spritz.model.node_daemon.reports import RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.scarcity import UNWRITABLE
 from spritz.node import spool as spools

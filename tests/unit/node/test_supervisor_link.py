@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import RunningStep
+from spritz.model.node_daemon.reports import RunningStep
 from spritz.node.supervisors import SupervisorLink, kill_supervisor
 from spritz.node.zygote import Zygote
 from spritz.stepd import control, record, spec

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.record import Job, JobSpec, Sharing
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig

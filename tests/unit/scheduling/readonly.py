@@ -16,10 +16,10 @@ from msgspec import Struct
 from spritz.model.limits.rules import Rules
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.findings import Memory
-from spritz.scheduling.view.gpu_parts import GpuParts
+from spritz.scheduling.view.sharing.gpu_parts import GpuParts
 from spritz.scheduling.view.nodes import Holder
 from spritz.scheduling.view.occupants import Occupants
-from spritz.scheduling.view.oversubscribed import Oversubscribed
+from spritz.scheduling.view.sharing.oversubscribed import Oversubscribed
 from spritz.scheduling.view.planned_starts import FutureStarts
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Shape

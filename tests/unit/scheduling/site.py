@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from spritz.core.machine import Machine, Outcome
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, JobSubmitted, SubmitJob
 from spritz.model.events import Event

@@ -13,7 +13,7 @@ from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodeLost
+from spritz.model.node_daemon.reports import JobGone, NodeLost
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spritz.model.limits.records import SHARES_PARENT, Association
-from spritz.model.priority import PriorityPolicy
-from spritz.scheduling.view.fairshare import Share, fair_shares
+from spritz.model.cluster.priority import PriorityPolicy
+from spritz.scheduling.view.priority.fairshare import Share, fair_shares
 
 FAIR_TREE = PriorityPolicy()
 CLASSIC = PriorityPolicy(classic=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.scheduling.view.fragmentation import TypicalTasks, fragments
+from spritz.scheduling.view.sharing.fragmentation import TypicalTasks, fragments
 
 
 def typical(*rows: tuple[int, int, int, float], models: list[list[bool]] | None = None) -> TypicalTasks:

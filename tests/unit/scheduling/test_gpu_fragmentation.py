@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.scheduling.placement.fragment import part_of, workload_of
-from spritz.scheduling.view.fragmentation import fragments
+from spritz.scheduling.view.sharing.fragmentation import fragments
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 if TYPE_CHECKING:

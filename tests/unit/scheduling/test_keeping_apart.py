@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.cluster import McsPolicy
+from spritz.model.cluster.settings import McsPolicy
 from spritz.model.job.record import Sharing
-from spritz.model.topology import Block, Switch, Topology
+from spritz.model.cluster.topology import Block, Switch, Topology
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 TREE = Topology(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.topology import Block, Topology
+from spritz.model.cluster.topology import Block, Topology
 from spritz.scheduling.plan.feasible import check_request
 from spritz.scheduling.view.eligibility import Eligibility
 from spritz.scheduling.view.request import Request

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
-from spritz.model.preemption import PreemptionPolicy
+from spritz.model.cluster.preemption import PreemptionPolicy
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 POLICIES = [(), (("bf_policy", "easy"),), (("bf_predict", ""),), (("bf_predict", "slowdown"),)]

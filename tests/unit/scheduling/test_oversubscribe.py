@@ -12,8 +12,8 @@ from spritz.model.commands.job import CancelJobs, ResumeJob, SuspendJob
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.preemption import PreemptionPolicy
-from spritz.model.reports import JobGone
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.node_daemon.reports import JobGone
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.scheduling.view import capacity

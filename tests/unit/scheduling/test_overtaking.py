@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from spritz.model.job.record import Sharing
-from spritz.model.priority import PriorityInputs, PriorityPolicy
+from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
 from spritz.scheduling.plan import overtaking
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 

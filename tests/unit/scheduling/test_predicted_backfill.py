@@ -12,7 +12,7 @@ from spritz_testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
 
 PREDICT = replace(SETTINGS, scheduler_parameters=(("bf_predict", ""),))
 SLOWDOWN = replace(SETTINGS, scheduler_parameters=(("bf_predict", "slowdown"),))

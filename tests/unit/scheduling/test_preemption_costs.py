@@ -9,12 +9,14 @@ from msgspec import structs
 
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.plan import Plan
-from spritz.model.preemption import PreemptionPolicy
-from spritz.model.topology import Switch, Topology
-from spritz.scheduling.plan import cycle, preemption, victim_nodes
-from spritz.scheduling.plan.preemption_bound import Bound
-from spritz.scheduling.plan.preemption_rules import PreemptionRules
-from spritz.scheduling.plan.victims import Victim
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.cluster.topology import Switch, Topology
+from spritz.scheduling.plan import cycle
+from spritz.scheduling.plan.preemption import preemptor as preemption
+from spritz.scheduling.plan.preemption import victim_nodes
+from spritz.scheduling.plan.preemption.bound import Bound
+from spritz.scheduling.plan.preemption.rules import PreemptionRules
+from spritz.scheduling.plan.preemption.victims import Victim
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 

@@ -16,9 +16,9 @@ from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
-from spritz.model.preemption import PreemptionPolicy
-from spritz.model.reports import JobGone
-from spritz.scheduling.plan.preemption_rules import PreemptionRules
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.node_daemon.reports import JobGone
+from spritz.scheduling.plan.preemption.rules import PreemptionRules
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.reservation import (
     CreateReservation,

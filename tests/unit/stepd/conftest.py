@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.stepd import control, protocol, record, spec
 
 SupervisorSpec = spec.SupervisorSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import TaskEnd
+from spritz.model.node_daemon.reports import TaskEnd
 from spritz.node.cgroup import prepare_memory, remove
 from spritz.stepd import control
 from spritz.stepd.usage import job_group_name

@@ -10,7 +10,7 @@ import pytest
 
 from spritz.model.accounting import step_usage
 from spritz.model.accounting.records import StepRecord
-from spritz.model.reports import Usage
+from spritz.model.node_daemon.reports import Usage
 from spritz.stepd.energy import NvidiaGpus, Rapl, counters
 from spritz.stepd.usage import StepUsage
 

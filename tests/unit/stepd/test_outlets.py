@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import TaskEnd
+from spritz.model.node_daemon.reports import TaskEnd
 from spritz.stepd import control, outlet, spec
 from spritz.stepd.outlet import Outlet, is_local
 from spritz.stepd.reactor import Reactor

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.reports import StepFinished
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.stepd import record, spec
 from spritz.stepd.record import RecordFile
 

@@ -10,11 +10,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from spritz.cli.call.context import Context
 from spritz.cli.administration.control.show.entities import ENTITIES
 from spritz.cli.administration.control.verbs import VERBS
-from spritz.cli.local.questions.runs import names
+from spritz.cli.call.context import Context
 from spritz.cli.call.options import REQUIRED
+from spritz.cli.local.questions.runs import names
 from spritz.cli.spritz import SUBCOMMANDS
 
 if TYPE_CHECKING:

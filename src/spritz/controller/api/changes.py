@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.events import Event
     from spritz.model.job.record import Job
     from spritz.model.job.step import Step

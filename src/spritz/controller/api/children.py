@@ -14,7 +14,7 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.controller.forked import Work
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.runtime.log import Logger
 
 #: Children of one kind in progress at once; further callers must try again.

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.scheduler.log import SchedulingLog
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.runtime.privilege import User
 
 #: Seconds that reading the configuration again may take.

@@ -15,7 +15,7 @@ from spritz.controller.api.plugin_requests import PluginRequests, Reply
 from spritz.controller.groups import changed_groups, with_changed_numbers, with_group_numbers
 from spritz.controller.needs import Clocked, Identifying, Reading
 from spritz.controller.writer.durable import Writing
-from spritz.core.decide.top import line_of
+from spritz.core.decide.waiting.top import line_of
 from spritz.core.rights import administers
 from spritz.model.commands import cluster, job, reservation, step
 from spritz.model.limits.records import ResetUsage
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.controller.nodes.machines import Machines
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.scheduler.forecasts import Forecasts
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.runtime.directory import Question
 
 #: Commands that go to the core unchanged.

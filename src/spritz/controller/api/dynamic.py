@@ -13,11 +13,11 @@ from spritz.config.dynamic import node_configs
 from spritz.controller.needs import Configured, Identifying, Reading
 from spritz.controller.writer.durable import Writing
 from spritz.core.rights import administers
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
-from spritz.model.reports import AdmitNode, IntroduceNode
+from spritz.model.node_daemon.reports import AdmitNode, IntroduceNode
 
 if TYPE_CHECKING:
     from msgspec import Struct

@@ -33,7 +33,7 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.events import Event
     from spritz.model.queries.events import Change
 

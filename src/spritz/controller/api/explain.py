@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from spritz.client.channel.handling import Call
     from spritz.controller.scheduler.forecasts import Forecasts
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.queries.explain import Explanation
     from spritz.runtime.directory import Question

@@ -10,7 +10,7 @@ from spritz.client.errors import ClientError
 from spritz.controller.api.private import own_associations
 from spritz.controller.needs import Clocked, Configured, Identifying, Reading
 from spritz.controller.writer.durable import Writing, durable
-from spritz.core.charges import seconds_ahead
+from spritz.core.job.charges import seconds_ahead
 from spritz.core.rights import operates
 from spritz.model.accounting.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.limits.records import CompareUsage
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.controller.scheduler.usage_from_accounting import RecordedUsage
     from spritz.core.state import State
     from spritz.model.limits.records import Association
-    from spritz.scheduling.view.fairshare import Share
+    from spritz.scheduling.view.priority.fairshare import Share
 
 #: Always counted, in this order; further ones of AccountingStorageTRES follow.
 _ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from spritz.core import het
+from spritz.core.job import het
 from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState

@@ -21,7 +21,7 @@ from spritz.controller.scheduler.estimates import Estimates
 from spritz.controller.scheduler.forecasts import EXPECTED, FIELDS
 from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss
-from spritz.core.decide.preempt import preemptable_after
+from spritz.core.decide.starting.preempt import preemptable_after
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import Job
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.job_filter import JobFilter
 
 #: Number of jobs from which rows are cached for the next listing of the kind.

@@ -10,7 +10,7 @@ from spritz.controller.api.fairshare import counted_tres, in_order
 from spritz.controller.api.private import own_associations
 from spritz.controller.needs import Clocked, Configured, Identifying, Reading
 from spritz.controller.writer.durable import Writing, durable
-from spritz.core.charges import seconds_ahead
+from spritz.core.job.charges import seconds_ahead
 from spritz.core.rights import operates
 from spritz.model.limits.standing import AssocStanding, ListStandings, QosStanding, Standing, Standings, UserStanding
 from spritz.model.limits.usage import RAW, WALL
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
     from spritz.controller.scheduler.shares import Shares
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.limits.ledger import LedgerKey
     from spritz.model.limits.records import Association
-    from spritz.scheduling.view.fairshare import Share
+    from spritz.scheduling.view.priority.fairshare import Share
 
 
 class Asking(Clocked, Configured, Identifying, Reading, Writing, Protocol):

@@ -9,7 +9,7 @@ from msgspec import structs
 from spritz.controller.needs import Identifying
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import JobSpec
 
 

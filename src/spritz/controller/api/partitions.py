@@ -15,7 +15,7 @@ from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.node.partition import Partition
 
 

@@ -26,7 +26,7 @@ from spritz.plugins.description import Description
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
     from spritz.controller.plugins.submit import SubmitPlugins
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import Job, JobSpec
 
 Reply = Callable[[Struct | None], None]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import Job
     from spritz.model.limits.records import Association
     from spritz.model.node.reservation import Reservation

@@ -1,6 +1,6 @@
 """Reports of node daemons: accepted only from root, SlurmUser and the controller's own user.
 
-Source: `model.reports`.
+Source: `model.node_daemon.reports`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.needs import Configured, Identifying, Logged, Reading
 from spritz.controller.writer.durable import Writing
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
-from spritz.model.reports import (
+from spritz.model.node_daemon.reports import (
     IntroduceNode,
     JobGone,
     NodePrologEnded,

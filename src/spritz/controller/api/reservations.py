@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.handling import Call
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.runtime.directory import Question
 
 

@@ -16,7 +16,7 @@ from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.events.step import StepEnded, StepNodeEnded, StepOpened
 from spritz.model.job.job_filter import JobFilter
-from spritz.model.launch import MeasureStep, StepMeasured
+from spritz.model.node_daemon.launch import MeasureStep, StepMeasured
 from spritz.model.queries.steps import LaunchError, ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 from spritz.model.rejection import Rejection
 

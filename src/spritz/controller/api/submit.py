@@ -20,10 +20,10 @@ from spritz.controller.journal.blobs import USER_BYTES_MAX, environment_blob
 from spritz.controller.journal.kept import Storing
 from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Reading
 from spritz.controller.writer.durable import Writing
-from spritz.core.decide.crontab import refusal as crontab_refusal
-from spritz.core.decide.spec import ENVIRONMENT_BYTES_MAX
-from spritz.core.decide.submit import known_submission
-from spritz.model.cluster import SYSTEM
+from spritz.core.decide.submission.crontab import refusal as crontab_refusal
+from spritz.core.decide.submission.spec import ENVIRONMENT_BYTES_MAX
+from spritz.core.decide.submission.submit import known_submission
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.federation import QueueSibling, SiblingAnswer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spritz.client.channel.handling import Call
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.scheduler.forecasts import Forecasts
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.federation import PutSibling
     from spritz.model.job.record import JobSpec
     from spritz.runtime.directory import Question

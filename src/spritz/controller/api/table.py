@@ -30,7 +30,7 @@ from spritz.controller.journal.kept import Journaled, Replaying, Storing
 from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.programs.triggers import TriggerRequests
 from spritz.controller.writer.durable import Writing
-from spritz.model import reports
+from spritz.model.node_daemon import reports
 from spritz.model.accounting.fairshare import ListFairShares
 from spritz.model.accounting.shares import ListShares
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes

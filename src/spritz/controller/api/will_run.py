@@ -35,7 +35,7 @@ from spritz.scheduling.view.projection import Projection
 if TYPE_CHECKING:
     from spritz.controller.scheduler.forecasts import Forecasts
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import Job, JobSpec
     from spritz.model.node.reservation import Reservation
 

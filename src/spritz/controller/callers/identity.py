@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from spritz.client.channel.handling import DEFERRED, answer
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.errors import SpritzError
 from spritz.runtime.directory import (
     Directory,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from spritz.controller.journal.contract import Group, Image
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
 
 
 class CopiedStore(Protocol):

@@ -19,7 +19,7 @@ from spritz.core.machine import Machine
 from spritz.model.errors import UnsupportedFormat
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
 
 #: Records live long and form no cycles, and scanning all of them delays requests by tenths of a second. So young
 #: objects are scanned, and all objects only after a million more have survived.

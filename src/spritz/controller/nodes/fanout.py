@@ -17,9 +17,9 @@ from msgspec import Struct, structs
 
 from spritz.core import effects as core_effects
 from spritz.core.effects import Effect
-from spritz.model import branches
-from spritz.model.branches import Branches
-from spritz.model.launch import Branch
+from spritz.model.node_daemon import branches
+from spritz.model.node_daemon.branches import Branches
+from spritz.model.node_daemon.launch import Branch
 
 if TYPE_CHECKING:
     from spritz.core.state import State

@@ -36,7 +36,7 @@ from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Re
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
-from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
+from spritz.model.node_daemon.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
 from spritz.model.node.machines import (
     AuthorityCertificate,
     ConfigurationFiles,
@@ -56,7 +56,7 @@ from spritz.model.node.machines import (
     cut_off,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import REVOKED_REASON
+from spritz.model.node_daemon.reports import REVOKED_REASON
 from spritz.notation import hostlist
 from spritz.runtime import tls
 from spritz.runtime.authority import fingerprint

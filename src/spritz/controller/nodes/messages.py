@@ -13,9 +13,9 @@ from msgspec import Struct, structs
 
 from spritz.controller.journal.blobs import environment_of
 from spritz.core import effects as core_effects
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.decide.ending import life_ended_at
-from spritz.model import launch
+from spritz.model.node_daemon import launch
 from spritz.model.job.layout import job_task_counts
 from spritz.model.job.record import Component
 from spritz.model.states import JobState

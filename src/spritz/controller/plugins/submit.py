@@ -26,7 +26,7 @@ from spritz.plugins.numbers import rejection_of
 
 if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.job.record import Job
 
 #: called at the end: the refusal (or None), and lines for the user

@@ -21,7 +21,7 @@ from spritz.controller.programs.mail_limits import LimitWatch
 from spritz.controller.programs.mail_text import end_kind, environment, recipient, subject
 from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
-from spritz.core import het
+from spritz.core.job import het
 from spritz.model.events import job as job_events
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState

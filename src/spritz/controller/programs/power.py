@@ -1,9 +1,9 @@
 """ResumeProgram, SuspendProgram and ResumeFailProgram: run here as SlurmUser, with a hostlist.
 
 Owns their processes and the file that SLURM_RESUME_FILE names; the core decides when nodes go up and down
-(`core.decide.power`). A program starts once the events that request it are durable, and its start is journaled, so that
-a restarted controller does not run it again. Only a controller killed between the two runs it twice. Programs have no
-time limit, and outlive the daemon.
+(`core.decide.node.power`). A program starts once the events that request it are durable, and its start is journaled, so
+that a restarted controller does not run it again. Only a controller killed between the two runs it twice. Programs have
+no time limit, and outlive the daemon.
 
 Source: slurm.conf(5) ResumeProgram, SuspendProgram, ResumeFailProgram; the Power Saving Guide for the file.
 """
@@ -24,7 +24,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.job.job_variables import SEARCH_PATH
 from spritz.model.job.record import Sharing
-from spritz.model.reports import PowerProgramStarted
+from spritz.model.node_daemon.reports import PowerProgramStarted
 from spritz.model.states import NodeFlag
 from spritz.notation import hostlist
 

@@ -21,10 +21,10 @@ from spritz.controller.needs import Configured, Logged, Reading, Spawning
 from spritz.controller.programs.job_facts import job_facts
 from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
-from spritz.core import het
+from spritz.core.job import het
 from spritz.model.events import job as job_events
 from spritz.model.job.job_variables import ending_variables
-from spritz.model.reports import PrologEnded
+from spritz.model.node_daemon.reports import PrologEnded
 from spritz.model.states import JobFlag, JobState
 from spritz.runtime.programs import run_programs
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job.record import Job
     from spritz.model.plan import Forecast
-    from spritz.model.priority import PriorityFactors, PriorityWeights
+    from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.view.projection import Projection
 
 #: Fields that come from the last full pass. `FIELDS`: these and those computed on request.

@@ -1,7 +1,7 @@
 """Fair share in the controller: recomputed every PriorityCalcPeriod and on policy changes; resets of usage.
 
-The core keeps the usage (`State.usage`); `scheduling.view.fairshare` has the formulas. With few associations the
-figures are computed on demand; with many, a forked child computes them, and requests get the last results.
+The core keeps the usage (`State.usage`); `scheduling.view.priority.fairshare` has the formulas. With few associations
+the figures are computed on demand; with many, a forked child computes them, and requests get the last results.
 
 Source: slurm.conf(5) PriorityCalcPeriod, PriorityUsageResetPeriod; sshare(1).
 """
@@ -22,7 +22,7 @@ from spritz.controller.writer.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.limits.records import ResetUsage
 from spritz.model.limits.usage import RAW
-from spritz.scheduling.view.fairshare import Share, fair_shares
+from spritz.scheduling.view.priority.fairshare import Share, fair_shares
 
 if TYPE_CHECKING:
     from spritz.model.events import Event

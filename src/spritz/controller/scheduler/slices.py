@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.het_start import by_job
+from spritz.core.decide.starting.het_start import by_job
 from spritz.model.plan import Plan
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from spritz.controller.journal.contract import Group, Journal
 from spritz.controller.writer.commit import Committer
 from spritz.controller.writer.listeners import Listeners
 from spritz.core.decision import Fault, Torn
-from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.cluster.settings import SYSTEM, Caller
 from spritz.model.commands.cluster import ApplyPlan, SetAside
 from spritz.model.events.codec import encode_events
 

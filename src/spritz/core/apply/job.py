@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.model.events import job as events

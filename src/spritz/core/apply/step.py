@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.core.exit_status import OOM_STATUS
+from spritz.core.job.exit_status import OOM_STATUS
 from spritz.model.events import step as events
 from spritz.model.ids import STEP_BATCH, STEP_MAX
 

@@ -5,17 +5,21 @@ never reads a clock, and checks everything before it records the first event.
 
 Map
 ---
-Before the start   `submit`, checked by `spec`, `access`, `accounts`, `memory` and `fit`; `arrays`, `dependency`,
-                   `crontab`, `siblings` (federations); `update`, `hold`, `top`; `accrue` (age priority)
-Start              `plan` checks what the scheduler proposes and carries it out: `start`, `het_start`; `preempt`, with
-                   `reclaim` for guarantees; `freed_state` is the state as it would be without some jobs
-Until it runs      `powering`, `changing`, `changed`, `rebooting` and `wake` (its nodes), `prolog`, `script`
-While it runs      `steps`, `reports` (of node daemons), `suspend`, `gang` (time slices), `minutes`
-End                `ending` is the only way out; `cancel`, `requeue`, `node_failure`
-Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving), `failing_nodes`
-Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`);
-                   `set_aside` (after a fault of the core)
-`job_ids`    ids that were given by events which are lost
+`submission/`   requests become waiting jobs, or are refused
+`waiting/`      jobs that wait: updated, held, moved ahead
+`starting/`     what the scheduler proposes is checked and carried out; preemption
+`running/`      steps, reports of node daemons, suspended jobs
+`node/`         nodes: registered, changed, rebooted, powered up and down, lost
+`reservations/`   reservations, and what they get
+`prolog`, `script`   between start and first task
+`ending`        the only way out; `cancel` and `requeue` lead there
+`gang`          time slices
+`access`, `accounts`   who may act; which account and QOS, and whether limits permit it
+`arrays`, `dependency`, `siblings`   array jobs, jobs that wait for others, federated jobs
+`cluster`       the configuration, and partitions made with scontrol
+`due`           `Tick`: what has fallen due
+`trigger`       strigger
+`set_aside`, `job_ids`   after a fault of the core; ids that were given by events which are lost
 """
 
 from __future__ import annotations
@@ -24,41 +28,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.core.decide import (
-    accounts,
-    cancel,
-    cluster,
-    crontab,
-    due,
-    dynamic,
-    hold,
-    job_ids,
-    nodes,
-    plan,
-    power,
-    prolog,
-    rebooting,
-    registration,
-    reports,
-    requeue,
-    reservation,
-    set_aside,
-    siblings,
-    steps,
-    submit,
-    suspend,
-    top,
-    trigger,
-    update,
-)
+from spritz.core.decide import accounts, cancel, cluster, due, job_ids, prolog, requeue, set_aside, siblings, trigger
+from spritz.core.decide.node import dynamic, power, rebooting, registration, states
+from spritz.core.decide.reservations import reservation
+from spritz.core.decide.running import reports, steps, suspend
+from spritz.core.decide.starting import plan
+from spritz.core.decide.submission import crontab, submit
+from spritz.core.decide.waiting import hold, top, update
 from spritz.model import federation as on_siblings
-from spritz.model import reports as on_report
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands import step as on_step
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
+from spritz.model.node_daemon import reports as on_report
 from spritz.model.triggers import ClearTriggers, FireTriggers, PullTriggers, SetTrigger
 
 if TYPE_CHECKING:
@@ -89,7 +73,7 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_cluster.CreatePartition: cluster.create_partition,
     on_cluster.UpdatePartition: cluster.update_partition,
     on_cluster.DeletePartition: cluster.delete_partition,
-    on_cluster.UpdateNode: nodes.update_node,
+    on_cluster.UpdateNode: states.update_node,
     on_cluster.AddNodes: dynamic.add_nodes,
     on_cluster.DeleteNodes: dynamic.delete_nodes,
     on_cluster.RebootNodes: rebooting.reboot_nodes,
@@ -122,9 +106,9 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_siblings.LockReturned: siblings.lock_returned,
     on_siblings.ReportTaken: siblings.report_taken,
     on_report.RegisterNode: registration.register_node,
-    on_report.NodeLost: nodes.node_lost,
-    on_report.NodeSilent: nodes.node_silent,
-    on_report.NodeTrouble: nodes.node_trouble,
+    on_report.NodeLost: states.node_lost,
+    on_report.NodeSilent: states.node_silent,
+    on_report.NodeTrouble: states.node_trouble,
     on_report.PowerProgramStarted: power.program_started,
     on_report.StepStarted: reports.step_started,
     on_report.StepFinished: reports.step_finished,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.apply.job import array_members
 from spritz.core.decision import DecisionContext, Refused
-from spritz.core.siblings import own_number
+from spritz.core.job.siblings import own_number
 from spritz.model.events.job import ArrayTaskSplit
 from spritz.model.federation import federated_number
 from spritz.model.resources import mask_of

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from spritz.core.decide.access import need_admin
-from spritz.core.decide.node_failure import fail_jobs_on_node
-from spritz.core.decide.reservation import follow_partitions
+from spritz.core.decide.node.node_failure import fail_jobs_on_node
+from spritz.core.decide.reservations.reservation import follow_partitions
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import ReloadNode
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
 from spritz.model.events.job import JobsNoted
-from spritz.model.membership import with_nodes
+from spritz.model.node.membership import with_nodes
 from spritz.model.node.partition import Partition
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import CORE_REASONS, Reason

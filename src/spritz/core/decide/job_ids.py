@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.siblings import own_number
+from spritz.core.job.siblings import own_number
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import JobIdsSkipped
 from spritz.model.federation import local_number, origin_number

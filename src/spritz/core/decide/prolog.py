@@ -26,9 +26,9 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import Job
-    from spritz.model.reports import NodePrologEnded, PrologEnded
+    from spritz.model.node_daemon.reports import NodePrologEnded, PrologEnded
 
 _DONE = Done()
 

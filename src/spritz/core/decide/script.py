@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core import het
+from spritz.core.job import het
 from spritz.core.pending import launch
 from spritz.model.ids import STEP_BATCH
 

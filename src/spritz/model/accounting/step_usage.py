@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.reports import Metric
+from spritz.model.node_daemon.reports import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spritz.model.accounting.records import StepRecord
-    from spritz.model.reports import Usage
+    from spritz.model.node_daemon.reports import Usage
 
 _MIB = 1024 * 1024
 

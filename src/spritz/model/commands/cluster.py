@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import Plan

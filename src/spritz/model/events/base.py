@@ -14,7 +14,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import Job
     from spritz.model.limits.records import Policy, PolicyChange
     from spritz.model.node.partition import Partition

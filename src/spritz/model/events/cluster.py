@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events.base import Event
 from spritz.model.limits.records import Policy, PolicyChange, UsageRow
 from spritz.model.node.partition import Partition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spritz.model.events.base import Event
 from spritz.model.job.step import Step
-from spritz.model.reports import Usage
+from spritz.model.node_daemon.reports import Usage
 from spritz.model.states import JobState
 
 

@@ -1,6 +1,7 @@
 """How many tasks go on each node, and which. Pure arithmetic on counts, for jobs and for steps.
 
-Nodes are numbered by rank; a capacity is the number of tasks that fit on a node. `core.binding` binds tasks to CPUs.
+Nodes are numbered by rank; a capacity is the number of tasks that fit on a node. `core.step.binding` binds tasks to
+CPUs.
 
 Source: srun(1) --distribution, --ntasks-per-node, --overcommit; recorded layouts of Slurm 22.05.
 """

@@ -261,7 +261,7 @@ class JobSpec(JobRequest, frozen=True, kw_only=True, omit_defaults=True):
     group: str = ""
     #: supplementary groups, looked up at submission
     groups: tuple[int, ...] = ()
-    #: total MiB that it counts for although it asks for none (`core.decide.memory.with_counted_memory`)
+    #: total MiB that it counts for although it asks for none (`core.decide.submission.memory.with_counted_memory`)
     memory_mib_counted: int = 0
     #: it asked for no time limit: limits set it, and it changes with them while the job waits
     time_granted: bool = False

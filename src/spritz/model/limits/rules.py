@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import PolicyChange
     from spritz.model.node.partition import Partition
     from spritz.model.node.record import Node
-    from spritz.model.priority import PriorityPolicy
+    from spritz.model.cluster.priority import PriorityPolicy
 
 
 class Rules:

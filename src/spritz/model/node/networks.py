@@ -14,7 +14,7 @@ from spritz.notation import hostlist
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spritz.model.topology import Topology
+    from spritz.model.cluster.topology import Topology
 
 
 def moved(network: Topology, places: Mapping[str, str]) -> Topology:

@@ -19,7 +19,7 @@ from spritz.notation.errors import NotationError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.cluster import FeaturePolicy
+    from spritz.model.cluster.settings import FeaturePolicy
     from spritz.model.node.record import Node
     from spritz.notation.features import Constraint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.job.job_filter import JobFilter
-from spritz.model.priority import PriorityFactors, PriorityWeights
+from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
 
 
 class ListPriorities(Struct, frozen=True, kw_only=True, omit_defaults=True):

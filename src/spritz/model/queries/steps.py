@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from spritz.model.job.job_filter import JobFilter
 from spritz.model.job.step import Step
-from spritz.model.reports import Usage
+from spritz.model.node_daemon.reports import Usage
 
 
 class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):

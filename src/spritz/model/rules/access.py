@@ -1,6 +1,6 @@
 """Check whether a waiting job may still run in a partition, as far as accounting and the partition's lists decide.
 
-At submission the core refuses with Slurm's own codes (`core.decide.spec`, `core.decide.accounts`).
+At submission the core refuses with Slurm's own codes (`core.decide.submission.spec`, `core.decide.accounts`).
 
 Source: slurm.conf(5) AccountingStorageEnforce, AllowAccounts, AllowGroups, AllowQos and the Deny lists; squeue(1) JOB
 REASON CODES.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.rules.job_size import gpus_by_tasks
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import JobRequest
     from spritz.model.node.partition import Partition
 

@@ -1,6 +1,6 @@
 """How many nodes and tasks a job asks for, over all options that bear on it.
 
-Options that contradict each other were refused at submission (`core.decide.spec`).
+Options that contradict each other were refused at submission (`core.decide.submission.spec`).
 
 Source: sbatch(1) --nodes, --ntasks, --ntasks-per-node, --ntasks-per-gpu, --nodelist, --gpus, --gpus-per-node,
 --gpus-per-socket, --gpus-per-task; slurm.conf(5) MinNodes, MaxNodes.

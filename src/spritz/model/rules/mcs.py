@@ -1,7 +1,7 @@
 """Labels that keep jobs apart (MCS): which label a job gets, and where it applies.
 
 Nodes on which a labelled job keeps others out are shared only by jobs of the same label. `McsPolicy` is in
-`model.cluster`.
+`model.cluster.settings`.
 
 Source: Slurm's guide to Multi-Category Security; slurm.conf(5) MCSPlugin, MCSParameters; sbatch(1) --mcs-label.
 """
@@ -15,7 +15,7 @@ from spritz.model.job.record import Sharing
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.cluster import McsPolicy
+    from spritz.model.cluster.settings import McsPolicy
     from spritz.model.job.record import JobRequest, JobSpec
 
 

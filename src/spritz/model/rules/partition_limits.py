@@ -19,7 +19,7 @@ from spritz.model.rules.job_size import Size, size_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import JobRequest, JobSpec
     from spritz.model.node.partition import Partition
 

@@ -24,7 +24,7 @@ from spritz.model.rules.time_limit import held_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import JobSpec
 
 #: number of similar jobs whose run times count

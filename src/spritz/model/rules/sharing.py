@@ -20,7 +20,7 @@ from spritz.model.rules.node_shape import socket_masks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import JobRequest, JobSpec
     from spritz.model.node.partition import Partition
     from spritz.model.resources import Allocation, NodeCapacity

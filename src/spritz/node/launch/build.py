@@ -17,7 +17,7 @@ from spritz.config.oci import OciFile
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_MAX, step_name
 from spritz.model.job.record import ContainerOptions, Job
 from spritz.model.job.step import Step
-from spritz.model.launch import LaunchBatch, LaunchStep
+from spritz.model.node_daemon.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, NodeAllocation, mask_ids, mask_of
 from spritz.node import stored_job
 from spritz.node.container import Container

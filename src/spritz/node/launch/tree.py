@@ -1,16 +1,16 @@
 """The connections of a step's supervisors: to their client, or to each other's, so that the client has few connections.
 
 Up to TreeWidth nodes connect to the client (srun). Of a wider step others connect to the supervisor of another node,
-in the tree that orders for these nodes would take (`model.branches`). Source: slurm.conf(5) TreeWidth; srun(1)
---treewidth; docs/decisions/0210.
+in the tree that orders for these nodes would take (`model.node_daemon.branches`). Source: slurm.conf(5) TreeWidth;
+srun(1) --treewidth; docs/decisions/0210.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-from spritz.model import branches
-from spritz.model.launch import LaunchStep
+from spritz.model.node_daemon import branches
+from spritz.model.node_daemon.launch import LaunchStep
 from spritz.stepd.protocol import elsewhere
 
 

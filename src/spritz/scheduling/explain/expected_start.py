@@ -18,7 +18,7 @@ from spritz.scheduling.explain.account_limits import over_own
 from spritz.scheduling.explain.limit_minutes import fades, used_up_for_good
 from spritz.scheduling.explain.wording import count
 from spritz.scheduling.view.parameters import parameters_of
-from spritz.scheduling.view.priority import NEVER
+from spritz.scheduling.view.priority.multifactor import NEVER
 
 if TYPE_CHECKING:
     from spritz.scheduling.explain.context import PlanView

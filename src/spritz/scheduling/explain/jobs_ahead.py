@@ -1,6 +1,6 @@
 """Which jobs are considered before a waiting job, and why: PriorityTier, factors of the priority, or submission time.
 
-The factors come from `view.priority`, as sprio shows them.
+The factors come from `view.priority.multifactor`, as sprio shows them.
 
 Source: slurm.conf(5) PriorityTier; sprio(1).
 """
@@ -21,7 +21,7 @@ from spritz.scheduling.plan.verdicts import partition_verdict, stuck_verdict
 from spritz.scheduling.view.parameters import parameters_of
 
 if TYPE_CHECKING:
-    from spritz.model.priority import PriorityFactors
+    from spritz.model.cluster.priority import PriorityFactors
     from spritz.scheduling.explain.context import PlanView
     from spritz.scheduling.view.records import JobRecord, Rank, Shape, SortKey
 

@@ -4,7 +4,7 @@ A request counts as the share that it takes of one node. The workload by which f
 runs now. Weight still goes first. The rank takes the place of the weight in the choice of nodes, so everything else is
 decided as without it.
 
-Source: `scheduling.view.fragmentation` (FGD, USENIX ATC'23).
+Source: `scheduling.view.sharing.fragmentation` (FGD, USENIX ATC'23).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.placement.share import needs_of
-from spritz.scheduling.view.fragmentation import WHOLE_GPU, TypicalTasks, fragments
+from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU, TypicalTasks, fragments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,8 +18,8 @@ from spritz.model.plan import PlannedPreemption
 from spritz.model.rules.job_tres import allocated_pairs
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.preemption import active_victims, all_fits, are_suspended
-from spritz.scheduling.plan.victims import remove
+from spritz.scheduling.plan.preemption.preemptor import active_victims, all_fits, are_suspended
+from spritz.scheduling.plan.preemption.victims import remove
 from spritz.scheduling.view.holders import holders_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation
     from spritz.scheduling.plan.decisions import Cycle
     from spritz.scheduling.plan.gangs import Choices, Gang, Placed
-    from spritz.scheduling.plan.victims import Victim
+    from spritz.scheduling.plan.preemption.victims import Victim
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 

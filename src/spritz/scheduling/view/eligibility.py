@@ -21,7 +21,7 @@ from spritz.scheduling.view.fabric import Fabric
 if TYPE_CHECKING:
     from spritz.model.node.partition import Partition
     from spritz.model.resources import NodeCapacity
-    from spritz.model.topology import Topology
+    from spritz.model.cluster.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved

@@ -17,7 +17,7 @@ from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from spritz.model.resources import Allocation
-    from spritz.model.topology import Topology
+    from spritz.model.cluster.topology import Topology
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from spritz.model.rules.components import SHARE_NODES
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
 
 
 #: an interval that stands for "never": no cycle runs because of elapsed time

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.power import is_powered
+from spritz.model.cluster.power import is_powered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.model.node.record import Node
-    from spritz.model.power import PowerPolicy
+    from spritz.model.cluster.power import PowerPolicy
 
 
 class PoweredNodes:

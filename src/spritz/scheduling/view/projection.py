@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Policy, PolicyChange
 from spritz.model.limits.rules import Rules
 from spritz.model.node.networks import networks_of
 from spritz.model.node.partition import Partition
-from spritz.model.priority import PriorityInputs
+from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
 from spritz.model.rules.predict import Predictor
@@ -35,7 +35,7 @@ from spritz.scheduling.view.occupants import Occupants
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.planned_starts import FutureStarts
 from spritz.scheduling.view.powered_nodes import PoweredNodes
-from spritz.scheduling.view.priority import Pricing, totals_of
+from spritz.scheduling.view.priority.multifactor import Pricing, totals_of
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Failure, JobRecord, Queue
 from spritz.scheduling.view.reservations import Reserved

@@ -26,7 +26,7 @@ from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.request import Grain, Need, Request
 
 if TYPE_CHECKING:
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.job.record import JobSpec
     from spritz.model.node.partition import Partition
     from spritz.model.resources import GresRequest

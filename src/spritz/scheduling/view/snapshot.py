@@ -18,7 +18,7 @@ from spritz.scheduling.view.table import ReadTable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.limits.ledger import Ledger as LimitLedger
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.occupants import Occupants
     from spritz.scheduling.view.planned_starts import FutureStart, FutureStarts
     from spritz.scheduling.view.powered_nodes import PoweredNodes
-    from spritz.scheduling.view.priority import Pricing
+    from spritz.scheduling.view.priority.multifactor import Pricing
     from spritz.scheduling.view.profile import Profile
     from spritz.scheduling.view.records import JobRecord, Shape
     from spritz.scheduling.view.request import Request

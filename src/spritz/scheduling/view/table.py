@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.model.resources import mask_of
-from spritz.scheduling.view.gpu_parts import GpuParts
-from spritz.scheduling.view.oversubscribed import Oversubscribed
+from spritz.scheduling.view.sharing.gpu_parts import GpuParts
+from spritz.scheduling.view.sharing.oversubscribed import Oversubscribed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from spritz.model.cluster import Caller
+from spritz.model.cluster.settings import Caller
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
 from spritz.sim.cluster.world import Arrival

@@ -17,12 +17,12 @@ from msgspec import Struct, field, structs
 
 from spritz.core import effects
 from spritz.core.machine import Machine
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.events import job as job_events
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
+from spritz.model.node_daemon.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.view.projection import Projection
 from spritz.scheduling.view.snapshot import History
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spritz.config.loaded import LoadedConfig
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.commands.job import SubmitJob
     from spritz.model.events import Event
 

@@ -23,10 +23,10 @@ from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.controller.journal.recovery import machine_of
 from spritz.controller.journal.sqlite import SqliteReading
 from spritz.controller.lead.lease import LeaseKeeper
-from spritz.core.decide import replenish
+from spritz.core.decide.reservations import replenish
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
-from spritz.model.cluster import SYSTEM
+from spritz.model.cluster.settings import SYSTEM
 from spritz_testing.daemons import rates, threads
 from spritz_testing.daemons.standby import Stored
 from spritz_testing.daemons.world import EPOCH
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from spritz.controller.writer.loop import Reply
     from spritz.core.machine import Outcome
     from spritz.core.state import State
-    from spritz.model.cluster import Caller
+    from spritz.model.cluster.settings import Caller
     from spritz.model.events import Event
     from spritz.model.node.reservation import Reservation
     from spritz_testing.daemons.world import Process

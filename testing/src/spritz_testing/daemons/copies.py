@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.controller.journal.contract import Group, Image
     from spritz.controller.journal.copy import CopiedJournal, CopiedStore
     from spritz.controller.journal.recovery import Recovered
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz_testing.daemons.database import Database
     from spritz_testing.daemons.world import Process, World
 

@@ -22,7 +22,7 @@ from spritz.client.trust import membership
 from spritz.config.load import load
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
-from spritz.model.launch import Accepted
+from spritz.model.node_daemon.launch import Accepted
 from spritz.model.node.record import NodeConfig, NodeSample
 from spritz.node import (
     agent,

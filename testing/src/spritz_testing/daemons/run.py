@@ -22,7 +22,7 @@ from msgspec import Struct
 from spritz.client.channel import server
 from spritz.controller.nodes import links as nodes
 from spritz.controller.programs import triggers
-from spritz.model import reports
+from spritz.model.node_daemon import reports
 from spritz.node import daemon as node_daemon
 from spritz_testing.daemons import coverage, faults, injectors, seam, small_limits
 from spritz_testing.daemons.injectors import operators

@@ -17,7 +17,7 @@ from spritz.controller.journal import blobs, images
 from spritz.controller.journal import postgresql as journal_postgresql
 from spritz.controller.journal import reader as journal_reader
 from spritz.controller.scheduler import driver as scheduler
-from spritz.core import timers
+from spritz.core.job import timers
 from spritz.node import pool
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import signal
 from math import inf
 from typing import TYPE_CHECKING
 
-from spritz.model.reports import StepFinished, TaskEnd, Usage
+from spritz.model.node_daemon.reports import StepFinished, TaskEnd, Usage
 from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, record
 from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR

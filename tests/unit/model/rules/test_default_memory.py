@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.resources import GresRequest

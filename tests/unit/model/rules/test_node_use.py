@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.resources import GresAllocation, GresCapacity, GresRequest, NodeAllocation, NodeCapacity
 from spritz.model.rules.node_shape import core_list_mask, core_masks, counted_layout, shares_by_device, socket_masks

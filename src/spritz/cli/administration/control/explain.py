@@ -15,8 +15,8 @@ from spritz.presentation.explain_text import explanation_text
 from spritz.presentation.json.explain import show
 
 if TYPE_CHECKING:
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.control.session import Session
+    from spritz.cli.call.context import Context
     from spritz.model.queries.explain import Explanation
 
 #: Columns where output is no terminal and COLUMNS is not set.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager import settings
 from spritz.cli.administration.manager.arguments import Word, match
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.errors import SpritzError
 from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Coordinator, Policy, Qos, Record
@@ -20,8 +20,8 @@ from spritz.model.limits.rules import Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book
 
 

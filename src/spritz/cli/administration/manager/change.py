@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager import settings
 from spritz.cli.administration.manager.add import admin_level, require_known
 from spritz.cli.administration.manager.arguments import Conditions, Word, match
 from spritz.cli.administration.manager.inheritance import inheriting_associations
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.limits import edits
 from spritz.model.limits.records import Association, Policy, Record
 from spritz.model.limits.rules import Rules
@@ -21,8 +21,8 @@ from spritz.model.limits.rules import Rules
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book
 
 

@@ -17,8 +17,8 @@ from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Rec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
 
 #: Seconds that the user has to answer.
 ASK_SECONDS = 30.0

@@ -22,9 +22,9 @@ from spritz.presentation.users import name_of, uid_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
 
 #: keys of slurm.conf that `show configuration` prints as they are there
 _KEYS = frozenset(

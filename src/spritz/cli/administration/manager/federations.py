@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import match
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.limits.federations import STATES, joined, member_of, members_of
 from spritz.model.limits.records import Federation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Conditions, Word
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book, FederationMember, Record
     from spritz.presentation.association_fields import Row
 

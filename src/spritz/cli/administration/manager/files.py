@@ -10,11 +10,11 @@ import os
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import match
 from spritz.cli.administration.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
 from spritz.cli.administration.manager.flatfile import HEAD, write
 from spritz.cli.administration.manager.load import Loading
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.client.errors import ClientError
 from spritz.model.accounting.accounting_admin import ArchiveDump, ArchiveLoad, Changed
 from spritz.model.errors import SpritzError
@@ -23,10 +23,10 @@ from spritz.presentation.users import name_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.limits.records import Book
 
 #: Size limit of a file to load, in bytes: enough for a hundred thousand users.

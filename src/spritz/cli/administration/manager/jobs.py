@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import match
 from spritz.cli.administration.manager.commit import agreed, may
 from spritz.cli.administration.manager.show import columns_of, print_table
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.client.command.sync import connect_controller
 from spritz.model.accounting import accounting_admin as model
 from spritz.model.accounting.records import JobPick, JobRecords, SelectJobs
@@ -22,10 +22,10 @@ from spritz.presentation.history_fields import RUNAWAY_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.show import Style
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.accounting.records import JobRecord
 
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager import settings
 from spritz.cli.administration.manager.add import admin_level
 from spritz.cli.administration.manager.arguments import match
 from spritz.cli.administration.manager.flatfile import LIMITS, BadLine, Line, limits, read
 from spritz.cli.administration.manager.show import printed
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
     SHARES_PARENT,
@@ -31,9 +31,9 @@ from spritz.model.limits.records import (
 from spritz.model.limits.rules import own_bounds
 
 if TYPE_CHECKING:
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.presentation.association_fields import Row
 
 _OWN = {

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import match
 from spritz.cli.administration.manager.change import selected
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import Done
 from spritz.model.limits.records import ResetUsage
 
 if TYPE_CHECKING:
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Conditions, Word
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book
 
 ENTITIES = ("account", "user", "qos")

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from spritz.cli.call.already_reported import AlreadyReported
 
 if TYPE_CHECKING:
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Conditions, Word
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book, Record
 
 _ONE_AT_A_TIME = "Can only change one at a time"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import match, time_of
 from spritz.cli.administration.manager.commit import get_book, refusal
 from spritz.cli.administration.manager.show import columns_of, print_table
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation import tres
 from spritz.notation.errors import NotationError
@@ -23,10 +23,10 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.show import Style
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.accounting.usage import ReservationUsage
     from spritz.model.limits.records import Association, Book
     from spritz.presentation.association_fields import Row

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.add import clusters_of
 from spritz.cli.administration.manager.arguments import match
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.limits.records import Resource, ResourceShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.commit import Edit
+    from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book, Record
     from spritz.presentation.association_fields import Row
 

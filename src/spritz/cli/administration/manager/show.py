@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.arguments import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.administration.manager.change import selected
 from spritz.cli.administration.manager.federations import rows as rows_of_federations
 from spritz.cli.administration.manager.resources import rows as rows_of_resources
+from spritz.cli.call.already_reported import AlreadyReported
 from spritz.client.locate import read_keys
 from spritz.model.limits.edits import with_deleted
 from spritz.model.limits.federations import member_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.listings.acct.connect import connected
-from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.administration.manager.commit import get_book, refusal
-from spritz.cli.call.options import Fatal, version_text
 from spritz.cli.administration.report import conditions, usage
 from spritz.cli.administration.report.span import Span, span_of
+from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.options import Fatal, version_text
+from spritz.cli.listings.acct.connect import connected
 from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation.hostlist import expand
 from spritz.presentation import report_fields
@@ -21,9 +21,9 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.report.conditions import Conditions
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.presentation.report_fields import ReportField
     from spritz.presentation.table import TableColumn
 

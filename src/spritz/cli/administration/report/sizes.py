@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.listings.acct.conditions import groups_named, picks_of, users_named
+from spritz.cli.administration.report.usage import TRES, parents
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.options import Fatal
-from spritz.cli.administration.report.usage import TRES, parents
+from spritz.cli.listings.acct.conditions import groups_named, picks_of, users_named
 from spritz.model.accounting.usage import AskJobSizes, JobSizes
 from spritz.notation.hostlist import expand
 from spritz.presentation.report_fields import Amount, ReportField
@@ -16,10 +16,10 @@ from spritz.presentation.table import TableColumn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.cli.call.context import Context
     from spritz.cli.administration.report.conditions import Conditions
     from spritz.cli.administration.report.span import Span
+    from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.accounting.usage import JobSize
     from spritz.model.limits.records import Book
 

@@ -16,9 +16,9 @@ from spritz.presentation.report_fields import Amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.cli.administration.report.conditions import Conditions
     from spritz.cli.administration.report.span import Span
+    from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.limits.records import Book
 
     Row = dict[str, object]

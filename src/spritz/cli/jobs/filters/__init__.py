@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.call.context import Context
-    from spritz.cli.jobs.filters.chain import Filters
     from spritz.cli.call.options import Row
+    from spritz.cli.jobs.filters.chain import Filters
 
 
 def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spritz.cli.call.context import Context
-from spritz.cli.jobs.filters import defaults
 from spritz.cli.call.options import NONE, Row
+from spritz.cli.jobs.filters import defaults
 from spritz.cli.jobs.submit import values
 from spritz.cli.jobs.submit.values import Values
 from spritz.client.locate import find_slurm_conf, locate_controller

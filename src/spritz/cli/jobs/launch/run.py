@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.cli.jobs.launch.endings import Endings
-from spritz.cli.jobs.launch.streams.input import Input
 from spritz.cli.jobs.launch.listener import Connection, Link, Listener, send_all
-from spritz.cli.jobs.launch.streams.output import Sink
 from spritz.cli.jobs.launch.pmi import Hub
 from spritz.cli.jobs.launch.pmix import PmixHub
+from spritz.cli.jobs.launch.streams.input import Input
+from spritz.cli.jobs.launch.streams.output import Sink
 from spritz.model.ids import step_name
 from spritz.notation import hostlist
 from spritz.stepd import protocol

@@ -9,12 +9,12 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.call.already_reported import AlreadyReported
+from spritz.cli.call.options import Fatal
 from spritz.cli.jobs.launch import allocation
 from spritz.cli.jobs.launch.allocation import HARMLESS
 from spritz.cli.jobs.launch.controller import Controller, running_on
 from spritz.cli.jobs.launch.interrupts import Interrupts, StepSignals
 from spritz.cli.jobs.launch.settings import KEYS, Settings
-from spritz.cli.call.options import Fatal
 from spritz.cli.jobs.submit import request_context, spec
 from spritz.client.command.sync import submit_key
 from spritz.client.errors import ClientError, RemoteError

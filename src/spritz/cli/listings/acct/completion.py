@@ -13,9 +13,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from spritz.cli.listings.acct import conditions
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.options import Fatal
+from spritz.cli.listings.acct import conditions
 from spritz.cli.listings.queue.conditions import words
 from spritz.client.locate import read_keys
 from spritz.model.accounting.records import JobRecord
@@ -28,8 +28,8 @@ from spritz.presentation.accounting_row import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.cli.listings.acct.listing import RowListing
     from spritz.cli.call.context import Context
+    from spritz.cli.listings.acct.listing import RowListing
 
 DEFAULT = "jobid,uid,jobname,partition,nnodes,nodelist,state,end"
 LONG = "jobid,uid,jobname,partition,nnodes,nodelist,state,start,end,timelimit"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.cli.listings.acct.answer import answered
 from spritz.cli.call.options import Fatal
+from spritz.cli.listings.acct.answer import answered
 
 if TYPE_CHECKING:
     from spritz.cli.listings.acct.connect import DatabaseConnection

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.cli.call.context import Context
-    from spritz.model.priority import PriorityFactors, PriorityWeights
+    from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
     from spritz.model.queries.priorities import Priorities
     from spritz.presentation.columns import Field
 

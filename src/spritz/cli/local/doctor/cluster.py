@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call.context import Context
 from spritz.cli.local import daemons
-from spritz.cli.local.down import joined_role
 from spritz.cli.local.doctor.finding import NOTE, OK, WRONG, Finding, count
 from spritz.cli.local.doctor.log_end import last_error
+from spritz.cli.local.down import joined_role
 from spritz.cli.local.paths import ClusterPaths, SitePaths
 from spritz.cli.local.status import elsewhere
 from spritz.client.command.sync import connect_controller
@@ -24,7 +24,7 @@ from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import ControllerPongs, PingControllers
 from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.nodes import ListNodes, Nodes
-from spritz.model.reports import is_revoked_reason
+from spritz.model.node_daemon.reports import is_revoked_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

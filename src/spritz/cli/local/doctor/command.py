@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from spritz import SLURM_VERSION, __version__, installed
 from spritz.cli.call.context import Context
 from spritz.cli.local import daemons
-from spritz.cli.local.doctor import engines
-from spritz.cli.local.doctor import cluster
-from spritz.cli.local.down import joined_role
+from spritz.cli.local.doctor import cluster, engines
 from spritz.cli.local.doctor.finding import NOTE, OK, WRONG, Finding, count
 from spritz.cli.local.doctor.log_end import last_error, tail
+from spritz.cli.local.down import joined_role
 from spritz.cli.local.network import is_own
 from spritz.cli.local.paths import ClusterPaths, SitePaths, default_root
 from spritz.client.errors import ClientError

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spritz.cli.listings.acct.conditions import picks_of
-from spritz.cli.listings.acct.connect import connected
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
+from spritz.cli.listings.acct.conditions import picks_of
+from spritz.cli.listings.acct.connect import connected
 from spritz.cli.local.questions.runs import job_numbers
 from spritz.model.accounting.records import AskHistory, Histories
 from spritz.model.ids import STEP_BATCH, step_name

@@ -12,7 +12,7 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.rules import Rules
 from spritz.scheduling.view.changes import jobs
 from spritz.scheduling.view.charges import count_charge
-from spritz.scheduling.view.priority_inputs import policy_inputs
+from spritz.scheduling.view.priority.inputs import policy_inputs
 
 if TYPE_CHECKING:
     from spritz.model.limits.catalogue import Touched

@@ -16,16 +16,16 @@ from spritz.model.node.partition import Partition
 from spritz.model.rules.access import barred
 from spritz.scheduling.view.charges import billed
 from spritz.scheduling.view.parameters import parameters_of
-from spritz.scheduling.view.priority import NEVER
+from spritz.scheduling.view.priority.multifactor import NEVER
 from spritz.scheduling.view.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.model.cluster import ClusterSettings
+    from spritz.model.cluster.settings import ClusterSettings
     from spritz.model.limits.rules import Rules
     from spritz.model.plan import Plan, PlannedStart
-    from spritz.scheduling.view.priority import Pricing
+    from spritz.scheduling.view.priority.multifactor import Pricing
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request

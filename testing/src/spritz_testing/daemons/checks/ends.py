@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from spritz.core.timers import LISTENING_SECONDS
+from spritz.core.job.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.model.job.record import Job
 from spritz_testing.daemons.checks.faults import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spritz.scheduling.view.fragmentation import WHOLE_GPU
+from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.names import nearest
 from spritz.runtime.clock import SystemClock
-from spritz.scheduling.view.fragmentation import fragments
+from spritz.scheduling.view.sharing.fragmentation import fragments
 from spritz.sim.progress import progress
 from spritz.sim.report import Report
 from spritz.sim.trace.workload import TraceError, remark_lines

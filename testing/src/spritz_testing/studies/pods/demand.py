@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spritz.scheduling.view.fragmentation import TypicalTasks
+from spritz.scheduling.view.sharing.fragmentation import TypicalTasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from spritz.scheduling.view.fragmentation import WHOLE_GPU, fragments
+from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU, fragments
 
 if TYPE_CHECKING:
     from random import Random
 
     from numpy.typing import NDArray
 
-    from spritz.scheduling.view.fragmentation import TypicalTasks
+    from spritz.scheduling.view.sharing.fragmentation import TypicalTasks
     from spritz_testing.studies.pods.cluster import PodCluster
     from spritz_testing.studies.pods.trace import Pod
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobQueued, JobStarted
@@ -22,7 +22,7 @@ from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity, mask_ids, mask_of
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling.plan import cycle
-from spritz.scheduling.view.fragmentation import WHOLE_GPU
+from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU
 from spritz.scheduling.view.projection import Projection
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from spritz.cli.administration.control.session import Session
-    from spritz.model.topology import Topology
+    from spritz.model.cluster.topology import Topology
 
 KINDS = ("topo", "unit", "node", "switch", "block")
 

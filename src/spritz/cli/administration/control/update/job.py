@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.cli.administration.control.update.job_keys import KEYS, NoChange, NotABoolean, Plain, minutes
 from spritz.cli.administration.control.jobs import items, named, say_missing, say_refused, target_of
 from spritz.cli.administration.control.pairs import find, not_supported, split, unquoted
+from spritz.cli.administration.control.update.job_keys import KEYS, NoChange, NotABoolean, Plain, minutes
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, UpdateJob
 from spritz.model.errors import ESLURM, SpritzError

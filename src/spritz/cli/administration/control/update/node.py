@@ -5,8 +5,8 @@ from __future__ import annotations
 import pwd
 from typing import TYPE_CHECKING
 
-from spritz.cli.administration.control.update.job_keys import number
 from spritz.cli.administration.control.pairs import find, not_supported, split, unquoted
+from spritz.cli.administration.control.update.job_keys import number
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError

@@ -9,8 +9,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from spritz.cli.jobs.launch.listener import send_all
 from spritz.cli.call.terminal import in_foreground
+from spritz.cli.jobs.launch.listener import send_all
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE
 
