@@ -19,8 +19,8 @@ from spritz.model.commands.step import CreateStep
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Dependency
 from spritz.model.job.step import StepSpec
-from spritz.model.plan import Plan, PlannedStart
 from spritz.model.node_daemon.reports import StepFinished, TaskEnd
+from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz_testing.builders import ALICE, ROOT, World, capacity, job_spec
 

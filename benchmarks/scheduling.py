@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from spritz.controller.journal.recovery import GC_THRESHOLDS
 from spritz.controller.scheduler.driver import QUICK_PLACEMENTS
 from spritz.controller.scheduler.pacing import QUICK_SECONDS
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.events import Changes
 from spritz.model.job.record import Dependency, Job, JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import Node, NodeConfig
 from spritz.model.plan import Plan
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState

@@ -15,11 +15,11 @@ import time
 from msgspec.structs import replace
 
 from benchmarks.scheduling import SETTINGS, Bench
+from spritz.model.cluster.topology import Switch, Topology
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
-from spritz.model.cluster.topology import Switch, Topology
 from spritz.scheduling.view.projection import Projection
 
 NODES, LEAF, PODS = 640, 16, 10

@@ -20,6 +20,7 @@ from spritz.client.errors import ClientError
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Job
+from spritz.model.node.record import NodeSample
 from spritz.model.node_daemon.launch import (
     Accepted,
     LaunchBatch,
@@ -31,7 +32,6 @@ from spritz.model.node_daemon.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.node.record import NodeSample
 from spritz.model.node_daemon.reports import (
     JobGone,
     NodeSamples,

@@ -30,6 +30,7 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import JobSpec
 from spritz.model.job.step import StepSpec
 from spritz.model.node_daemon.launch import LaunchBatch, TerminateJob
+from spritz.model.node_daemon.reports import NodeSamples, RegisterNode
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import EventBatch, WatchEvents
@@ -37,7 +38,6 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import AwaitEnd, GetScript, JobEndedReply, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.steps import ListSteps, Steps
-from spritz.model.node_daemon.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.wire.frames import frame
 from tests.e2e.controller_process import ControllerProcess, a_job, until

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spritz.model.job.record import Job
 from spritz.model.resources import GresAllocation, NodeAllocation
 from spritz.node.cgroup import prepare_cores, prepare_devices, remove
-from spritz.node.hardware import detect
+from spritz.node.hardware.detection import detect
 
 from .node_harness import NodeCluster, wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.stepd.namespaces import may_cover
+from spritz.stepd.tasks.namespaces import may_cover
 
 from .node_harness import NodeCluster, wait_until
 

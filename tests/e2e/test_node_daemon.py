@@ -15,8 +15,8 @@ import pytest
 from spritz.client.command.sync import connect_address
 from spritz.model.job.record import Job
 from spritz.model.node_daemon.launch import ReloadNode, StopDaemon
-from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.node_daemon.reports import JobGone, NodeTrouble, TaskEnd
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.node.cgroup import missing, version
 
 from .node_harness import NodeCluster, wait_until

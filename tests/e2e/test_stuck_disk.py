@@ -26,7 +26,7 @@ PROGRAM = """
 import os, time
 from spritz.controller.journal import blobs
 from spritz.controller.journal import sqlite as journal_sqlite
-from spritz.controller.api import jobs
+from spritz.controller.api.queue import jobs
 blobs.CACHE_BYTES_MAX, jobs.READ_SECONDS = 0, 0.5
 
 def hanging(call):

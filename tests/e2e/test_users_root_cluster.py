@@ -32,12 +32,12 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import ResourceLimit
 from spritz.model.job.step import StepSpec
+from spritz.model.node_daemon.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import PauseScheduling, Reconfigure, SetDebug, Shutdown
 from spritz.model.queries.events import WatchEvents
 from spritz.model.queries.jobs import GetScript, Script
 from spritz.model.queries.steps import ListSteps, Steps
-from spritz.model.node_daemon.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until

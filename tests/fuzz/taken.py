@@ -11,9 +11,9 @@ from spritz.accounting.api import Api
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.controller.api.table import handlers
-from spritz.model.node_daemon import launch
 from spritz.model.accounting.records import FlushEvents
 from spritz.model.limits.records import ChangePolicy, SetPolicy
+from spritz.model.node_daemon import launch
 from spritz.node.agent import ORDERS
 
 Requests = frozenset[type[Struct]]

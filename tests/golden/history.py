@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.cluster.power import PowerPolicy
+from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
@@ -23,12 +26,9 @@ from spritz.model.job.step import StepSpec
 from spritz.model.limits import records as limits
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart, PlannedVictim
-from spritz.model.cluster.power import PowerPolicy
-from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
-from spritz.model.cluster.priority import PriorityPolicy
-from spritz.model.reasons import Reason
 from spritz.model.node_daemon.reports import AdmitNode, NodePrologEnded, PowerProgramStarted, PrologEnded, Usage
+from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart, PlannedVictim
+from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.triggers import ClearTriggers, FireTriggers, Pull, PullTriggers, SetTrigger
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, job_spec, node_share

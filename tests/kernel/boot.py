@@ -147,7 +147,7 @@ def _imported(tests: tuple[str, ...], packages: str) -> list[str]:
     """Names in site-packages of what collecting the tests, and slurmd, import."""
     code = (
         "import sys, pytest; pytest.main(['-q', '--collect-only', '-p', 'no:cacheprovider', *sys.argv[1:]]);"
-        "import spritz.node.main, spritz.node.daemon, spritz.node.hardware, spritz.stepd.zygote;"
+        "import spritz.node.main, spritz.node.daemon, spritz.node.hardware.detection, spritz.stepd.zygote;"
         "print('MODULES', *sorted({m.partition('.')[0] for m in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code, *tests], cwd=ROOT, capture_output=True, text=True)

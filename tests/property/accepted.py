@@ -23,17 +23,19 @@ from tests.fuzz.guard import guard
 from tests.fuzz.odd import Odd
 from tests.unit.scheduling.site import Site, gpus, node
 
-from spritz.controller.api.rows import row_of
+from spritz.controller.api.queue.rows import row_of
 from spritz.controller.metrics.jobs import JobTotals, Tally
 from spritz.controller.nodes.messages import NodeMessages
-from spritz.core.job import het
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.waiting.update import PENDING as UPDATABLE
 from spritz.core.image import Image
 from spritz.core.invariants import breaches
+from spritz.core.job import het
 from spritz.core.machine import Machine, Outcome
 from spritz.model import federation, stored
 from spritz.model.accounting.accounting_of import record_of, step_record_of
+from spritz.model.cluster.power import PowerPolicy
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.cluster.settings import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
 from spritz.model.commands.cluster import (
     AddNodes,
@@ -64,8 +66,6 @@ from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, FederationMember, Policy, Qos, SetPolicy
 from spritz.model.node.partition import Partition
 from spritz.model.node.reservation import FLAGS
-from spritz.model.cluster.power import PowerPolicy
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.node_daemon.reports import (
     JobGone,
     NodeLost,

@@ -13,9 +13,9 @@ from tests.property.placement_oracle import Cluster, Feature, Gpu, Job, Node, Qu
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 from spritz.core.decide.submission.fit import misfit
+from spritz.model.cluster.topology import Block, Switch, Topology
 from spritz.model.job.record import JobSpec, Sharing
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, mask_of
-from spritz.model.cluster.topology import Block, Switch, Topology
 from spritz.scheduling.plan.feasible import check_request
 
 #: how many requests had a place

@@ -17,6 +17,7 @@ from tests.property.test_scheduling import node_configs, settings_of
 from tests.unit.scheduling.site import Site, partition, spec
 
 from spritz.core.decide.starting.start import start_refusal
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings, McsPolicy
 from spritz.model.commands.cluster import Configure, Tick, UpdateNode, UpdatePartition
 from spritz.model.commands.job import CancelJobs, ResumeJob, SubmitHetJob, SubmitJob, SuspendJob, UpdateJob
@@ -26,7 +27,6 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import EndSignal, JobSpec, Sharing
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PlannedStart
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.resources import Allocation, GresCapacity, GresRequest, NodeAllocation, mask_of
 from spritz.model.rules.node_shape import cpu_mask, is_shared, shares_by_device, usable_memory_mib
 from spritz.model.states import JobState, PartitionState

@@ -40,9 +40,9 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Dependency, EndSignal, Job
 from spritz.model.job.step import StepSpec
 from spritz.model.limits.records import Association, Policy, SetPolicy
+from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresRequest, NodeAllocation, mask_text
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import ALICE, BOB, ROOT, World, capacity, node_share

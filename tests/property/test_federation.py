@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from spritz.core.machine import Machine
 from spritz.core.job.siblings import lock_refusal, locked_elsewhere, owed, peers, taken
+from spritz.core.machine import Machine
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import FinishAllocation, HoldJob, JobSubmitted, ReleaseJob, RequeueJob, SubmitJob

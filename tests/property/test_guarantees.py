@@ -14,13 +14,13 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, sp
 
 from spritz.core.decide.starting.reclaim import guarantee_use, guarantees_of
 from spritz.core.invariants import breaches
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job.record import Job
 from spritz.model.limits.guarantees import overpromised
 from spritz.model.limits.records import Association, Policy
 from spritz.model.plan import Plan
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.states import JobState
 

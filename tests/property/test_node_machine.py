@@ -19,8 +19,8 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.node_daemon.launch import LaunchBatch, LaunchStep, TerminateJob, TerminateStep
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, RunningStep, StepFinished
+from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node import actions as decided
 from spritz.node.machine import Machine

@@ -8,29 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.notation import (
-    cpubind,
-    dependency,
-    distribution,
-    duration,
-    features,
-    filename,
-    getopt,
-    gres,
-    hostlist,
-    jobid,
-    memory,
-    names,
-    nodecount,
-    ranges,
-    shell,
-    signals,
-    taskcounts,
-    times,
-    tres,
-)
+from spritz.notation import dependency, duration, features, filename, getopt, gres, hostlist, jobid, memory, names, nodecount, ranges, signals, times, tres
+from spritz.notation.layout import cpubind
+from spritz.notation.layout import distribution
+from spritz.notation.lines import shell
+from spritz.notation.layout import taskcounts
 from spritz.notation.dependency import Dependency
-from spritz.notation.distribution import Distribution
+from spritz.notation.layout.distribution import Distribution
 from spritz.notation.errors import NotationError
 from spritz.notation.features import Constraint, Feature, Group
 from spritz.notation.getopt import NONE, OPTIONAL, REQUIRED, Option, Options

@@ -17,6 +17,7 @@ from tests.fuzz.odd import Odd
 from tests.unit.scheduling.site import Site, gpus, node
 
 from spritz.model.cluster.settings import ClusterSettings
+from spritz.model.cluster.topology import Block, Switch, Topology
 from spritz.model.commands.job import (
     CancelJobs,
     FinishAllocation,
@@ -38,7 +39,6 @@ from spritz.model.job.step import StepSpec
 from spritz.model.node.partition import Partition
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
-from spritz.model.cluster.topology import Block, Switch, Topology
 from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.property.test_core_check import CheckedWorld
 
 from spritz.core.machine import Machine
+from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.limits.change import amended, change_between, is_empty
@@ -18,7 +19,6 @@ from spritz.model.limits.records import Association, ChangePolicy, Policy, Qos, 
 from spritz.model.limits.rules import Rules
 from spritz.model.node.partition import Partition
 from spritz.model.plan import PlannedStart
-from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.resources import Allocation
 from spritz.scheduling.view.changes.limits_policy import put_policy
 from spritz.scheduling.view.priority.inputs import policy_inputs

@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import Configure, DeleteNodes, RebootNodes, UpdateNode
 from spritz.model.events.cluster import NodeRegistered, NodesDeleted, NodesPowered, NodeStateChanged, NodeUpdated
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.plan import PlannedStart
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.node_daemon.reports import AdmitNode, NodeLost
+from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag
 from spritz_testing.builders import ROOT, World, capacity, node_share, replayed

@@ -17,15 +17,15 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, sp
 
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
+from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import CancelJobs
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Policy, Qos
-from spritz.model.plan import Plan, PlannedPreemption
-from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.node_daemon.reports import JobGone
+from spritz.model.plan import Plan, PlannedPreemption
 from spritz.model.resources import mask_of
 from spritz.model.rules.preemption import PreemptionSide, may_preempt, preempt_mode
 from spritz.model.states import JobState

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from spritz.client.channel.handling import Handler
     from spritz.client.trust.membership import Membership
     from spritz.config.loaded import DbdSettings
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.log import Logger
-    from spritz.runtime.pidfile import PidFile
+    from spritz.runtime.daemon.pidfile import PidFile
 
 #: Seconds that reading slurmdbd.conf again may take.
 READ_SECONDS = 60.0

@@ -16,16 +16,16 @@ from spritz.client.trust.same_machine import is_here
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
-from spritz.runtime.daemon_command import require, run_daemon
+from spritz.runtime.daemon.daemon_command import require, run_daemon
 from spritz.runtime.limits import allow_many_files
 from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
-from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
+from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:
     from spritz.client.trust.membership import Membership
     from spritz.config.loaded import DbdSettings
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.privilege import User
 
 

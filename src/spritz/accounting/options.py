@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spritz.runtime.daemon_options import Common, Grammar, read
+from spritz.runtime.daemon.daemon_options import Common, Grammar, read
 
 USAGE = """\
 Usage: slurmdbd [OPTIONS]

@@ -19,7 +19,8 @@ Map
 `render`       values -> text of a slurm.conf
 `show`         what `scontrol show config` prints
 `alone`        one file by itself, for `spritz config check`; `dynamic`: a node line outside any file
-`topology`, `topology_yaml`, `helpers`, `containers`, `oci`, `power`, `mcs`, `plugins`, `weights`   one subject each
+`relatives/`   topology.conf, job_container.conf, oci.conf, helpers.conf
+`power`, `mcs`, `plugins`, `weights`   one subject each
 
 Everything but `files`, `load` and `alone` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE`
 is "no limit".

@@ -18,12 +18,12 @@ from spritz.config.gres import capacity
 from spritz.config.mcs import mcs_policy
 from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings, NodeSet
 from spritz.model.ids import INFINITE
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.cluster.preemption import PreemptionPolicy
-from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import PartitionState
 from spritz.notation import hostlist

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.config import build, check, containers, gres, helpers, oci, topology, typed
+from spritz.config import build, check, gres, typed
+from spritz.config.relatives import containers
+from spritz.config.relatives import helpers
+from spritz.config.relatives import oci
+from spritz.config.relatives import topology
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Location, Malformed, tokens
@@ -30,8 +34,8 @@ if TYPE_CHECKING:
 
     from spritz.config.diagnostics import Diagnostic
     from spritz.config.settings import Settings
-    from spritz.model.node.record import NodeConfig
     from spritz.model.cluster.topology import Block, Switch, Topology
+    from spritz.model.node.record import NodeConfig
 
 
 def load(path: str, *, check_users: bool = True) -> LoadedConfig:
@@ -129,7 +133,7 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
     beside = os.path.join(os.path.dirname(path), "topology.yaml")
     text = files.text(beside)
     if text is not None:
-        from spritz.config import topology_yaml  # few have such a file, and none else needs what reads it
+        from spritz.config.relatives import topology_yaml# few have such a file, and none else needs what reads it
 
         networks_read = topology_yaml.read(text, beside, diagnostics)
         networks = []

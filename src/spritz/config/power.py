@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.config.kinds import words_of
-from spritz.model.ids import INFINITE
 from spritz.model.cluster.power import PowerPolicy
+from spritz.model.ids import INFINITE
 from spritz.model.states import NodeFlag
 from spritz.notation import hostlist
 from spritz.notation.errors import shown

@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from spritz.client.trust.membership import Membership
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.log import Logger
-    from spritz.runtime.pidfile import PidFile
+    from spritz.runtime.daemon.pidfile import PidFile
 
 #: Seconds for node daemons to acknowledge `scontrol shutdown`.
 STOP_DAEMONS_SECONDS = 5.0

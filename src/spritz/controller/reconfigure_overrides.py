@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.core.state import State
+    from spritz.model.cluster.power import PowerPolicy
     from spritz.model.commands.cluster import Configure
     from spritz.model.node.partition import Partition
-    from spritz.model.cluster.power import PowerPolicy
 
 
 def apply_reconfig_flags(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
-from spritz.core.decide.waiting.accrue import limits_accrual
 from spritz.core.decide.dependency import Waiter, judge
+from spritz.core.decide.waiting.accrue import limits_accrual
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.image import decoded, encoded
+from spritz.core.job import het
+from spritz.core.job.timers import NEVER, job_deadline
 from spritz.core.power import needs_power_up, node_deadline
 from spritz.core.state import State
-from spritz.core.job.timers import NEVER, job_deadline
+from spritz.model.cluster.power import AWAY
 from spritz.model.ids import STEP_MAX
 from spritz.model.job.record import Hold
 from spritz.model.limits.check import accrual_room
-from spritz.model.cluster.power import AWAY
 from spritz.model.resources import mask_of
 from spritz.model.rules.node_shape import is_shared, usable_memory_mib
 from spritz.model.rules.sharing import jobs_per_cpu

@@ -15,10 +15,10 @@ from msgspec import Struct
 from spritz.core import pending
 from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
-from spritz.core.decide.waiting.accrue import settle_accrual
 from spritz.core.decide.due import MINUTES, POWER, SLICES
 from spritz.core.decide.reservations.replenish import replenish
 from spritz.core.decide.siblings import settle_siblings
+from spritz.core.decide.waiting.accrue import settle_accrual
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded

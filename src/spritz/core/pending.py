@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.effects import (
     Effect,
     LaunchBatchOn,
@@ -21,6 +20,7 @@ from spritz.core.effects import (
     TerminateStepOn,
 )
 from spritz.core.flags import COMPLETING
+from spritz.core.job import het
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.states import JobFlag, JobState, NodeFlag
 

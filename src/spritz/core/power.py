@@ -13,8 +13,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from spritz.core.job.timers import NEVER
-from spritz.model.ids import INFINITE
 from spritz.model.cluster.power import AWAY, WAKING
+from spritz.model.ids import INFINITE
 from spritz.model.rules.reservation_use import OCCURRENCES
 from spritz.model.states import NodeFlag, NodeState
 

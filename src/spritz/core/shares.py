@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.core.decide.submission.fit import node_groups_of
 from spritz.core.decide.starting.reclaim import guarantee_use, guarantees_of
+from spritz.core.decide.submission.fit import node_groups_of
 from spritz.model.accounting.shares import ShareJob, ShareRow, Shares, ShareTotal
 from spritz.model.rules.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from spritz.core.changes import Replaced
-from spritz.core.job.charges import Charge, add_charge, charge_of, note_charge, same_charge
 from spritz.core.flags import COMPLETING
+from spritz.core.job.charges import Charge, add_charge, charge_of, note_charge, same_charge
+from spritz.core.job.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.core.memory import Memory
 from spritz.core.policy import put_policy, refresh_minutes, refresh_rules
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
-from spritz.core.job.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.core.undo import Jobs, Undo
+from spritz.model.cluster.power import AWAY, is_powered
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.cron import Crontab
 from spritz.model.job.record import Job
@@ -41,7 +42,6 @@ from spritz.model.node.networks import networks_of, units_of
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import Node
 from spritz.model.node.reservation import Reservation
-from spritz.model.cluster.power import AWAY, is_powered
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.rules.node_use import NodeUse
 from spritz.model.rules.predict import Predictor

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.limits.guarantees import Guarantee
 from spritz.model.cluster.preemption import PreemptMode
+from spritz.model.limits.guarantees import Guarantee
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 

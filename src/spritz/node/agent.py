@@ -31,8 +31,8 @@ from spritz.model.node_daemon.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
+from spritz.model.rejection import Rejection
 from spritz.model.scarcity import SCARCE, UNWRITABLE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup
@@ -40,16 +40,16 @@ from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
 from spritz.node.container import SHARED_MEMORY
-from spritz.node.gpu_detection import FoundGpus, with_gpus
-from spritz.node.hardware import uptime_seconds
+from spritz.node.hardware.gpu_detection import FoundGpus, with_gpus
+from spritz.node.hardware.detection import uptime_seconds
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
-from spritz.node.leftovers import end, end_and_forget, end_containers, leftovers, orphans
+from spritz.node.supervisors.leftovers import end, end_and_forget, end_containers, leftovers, orphans
 from spritz.node.machine import Machine
-from spritz.node.pool import Pool
+from spritz.node.supervisors.pool import Pool
 from spritz.node.reporter import Reporter
-from spritz.node.supervisors import kill_supervisor
+from spritz.node.supervisors.connection import kill_supervisor
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from spritz.node.container import Container
     from spritz.node.launch.build import NodeSetup
     from spritz.node.settings import Hooks, NodeSettings
-    from spritz.node.supervisors import SupervisorLink
-    from spritz.node.zygote import Zygote
+    from spritz.node.supervisors.connection import SupervisorLink
+    from spritz.node.supervisors.zygote import Zygote
     from spritz.process_identity import Process
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger

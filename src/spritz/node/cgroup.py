@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from spritz.process_identity import Process, identify
-from spritz.stepd import devicefilter, processes
-from spritz.stepd.confine import inherit_cpuset
+from spritz.stepd import processes
+from spritz.stepd.resources import devicefilter
+from spritz.stepd.resources.confine import inherit_cpuset
 from spritz.stepd.tree import ADOPTED, TASKS
-from spritz.stepd.usage import JOB_GROUP, group_name
+from spritz.stepd.resources.usage import JOB_GROUP, group_name
 
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]

@@ -1,8 +1,8 @@
 """Private directories of a job in place of /tmp and /dev/shm: JobContainerType=job_container/tmpfs.
 
 Each job has a directory below BasePath, and one in /dev/shm, that only its user may enter. Each task gets a mount
-namespace in which they lie over the directories of `Dirs` (`stepd.namespaces`); all steps of the job see the same ones.
-They are removed with the job.
+namespace in which they lie over the directories of `Dirs` (`stepd.tasks.namespaces`); all steps of the job see the same
+ones. They are removed with the job.
 
 Differs: Slurm keeps one namespace for each job and mounts a fresh file system on /dev/shm; here /dev/shm is a directory
 of the machine's, so that a slurmd without root can do it as well. Source: job_container.conf(5).

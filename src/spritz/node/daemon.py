@@ -27,23 +27,31 @@ from spritz.client.locate import controller_socket_name
 from spritz.client.relay.peers import Peers
 from spritz.client.trust.membership import known_as
 from spritz.model.errors import SpritzError
-from spritz.model.node_daemon.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
 from spritz.model.node.machines import ConfigurationFiles, FetchConfiguration
+from spritz.model.node_daemon.launch import (
+    Accepted,
+    ForwardOrder,
+    PingNode,
+    RebootNode,
+    ReloadNode,
+    SignedLaunch,
+    StopDaemon,
+)
+from spritz.model.node_daemon.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
-from spritz.model.node_daemon.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.daemon_cores import run_on
+from spritz.node.hardware.daemon_cores import run_on
 from spritz.node.enforcement import EARLIER, enforcement_by_resource
-from spritz.node.feature_helpers import FeatureHelpers
+from spritz.node.hardware.feature_helpers import FeatureHelpers
 from spritz.node.forwarding import Forwarder
-from spritz.node.gpu_detection import fitted, nvml_devices
-from spritz.node.gpu_use import GpuUse
-from spritz.node.hardware import disk_mib
-from spritz.node.job_mapping import gpus_of, write_mapping
-from spritz.node.job_use import JobUse
-from spritz.node.zygote import Zygote
+from spritz.node.hardware.gpu_detection import fitted, nvml_devices
+from spritz.node.metrics.gpu_use import GpuUse
+from spritz.node.hardware.detection import disk_mib
+from spritz.node.metrics.job_mapping import gpus_of, write_mapping
+from spritz.node.metrics.job_use import JobUse
+from spritz.node.supervisors.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
@@ -65,10 +73,10 @@ if TYPE_CHECKING:
     from spritz.client.relay.relay import Relay
     from spritz.model.node.record import GpuSample
     from spritz.model.resources import NodeCapacity
-    from spritz.node.hardware import Hardware
+    from spritz.node.hardware.detection import Hardware
     from spritz.node.options import Options
     from spritz.node.settings import DaemonSettings, NodeSettings
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.log import Logger
 
 #: Seconds between attempts to reach the controller: bounds the delay of starts after its return.

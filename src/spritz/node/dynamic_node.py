@@ -20,7 +20,7 @@ from spritz.config.load import load
 from spritz.model.errors import SpritzError
 from spritz.model.node_daemon.reports import Introduced, IntroduceNode
 from spritz.model.resources import NodeCapacity
-from spritz.node.hardware import describe
+from spritz.node.hardware.detection import describe
 from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.trust.membership import Membership
     from spritz.model.node.record import NodeConfig
-    from spritz.node.hardware import Hardware
+    from spritz.node.hardware.detection import Hardware
     from spritz.node.options import Options
 
 RETRY_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""The /etc/hosts for tasks on virtual nodes (`stepd.namespaces`): the machine's own plus the cluster's nodes.
+"""The /etc/hosts for tasks on virtual nodes (`stepd.tasks.namespaces`): the machine's own plus the cluster's nodes.
 
 Only with `SlurmdParameters=private_hosts`, which `spritz up --nodes` writes; and only for names that nothing resolves.
 """

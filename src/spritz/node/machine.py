@@ -40,7 +40,6 @@ from spritz.model.node_daemon.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import (
     ENDED_BY_BOOT,
     JobGone,
@@ -50,6 +49,7 @@ from spritz.model.node_daemon.reports import (
     StepFinished,
     TaskEnd,
 )
+from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 from spritz.node.actions import (
     Actions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spritz.model.errors import SpritzError
-from spritz.runtime.daemon_options import Common, Grammar, read
+from spritz.runtime.daemon.daemon_options import Common, Grammar, read
 
 USAGE = """\
 Usage: slurmd [OPTIONS]

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from spritz.client.locate import DEFAULT_DATABASE_PORT
-from spritz.config import containers
-from spritz.config.helpers import HelpersFile
+from spritz.config.relatives import containers
+from spritz.config.relatives.helpers import HelpersFile
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import Settings, substitute
+from spritz.model.cluster.topology import Topology as Network
 from spritz.model.errors import SpritzError
 from spritz.model.node.networks import networks_of
 from spritz.model.node.record import NodeConfig
-from spritz.model.cluster.topology import Topology as Network
 from spritz.node import hosts
 from spritz.node.container import SHARED_MEMORY, Container
-from spritz.node.daemon_cores import Cores, divided
+from spritz.node.hardware.daemon_cores import Cores, divided
 from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
@@ -91,7 +91,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
     reboot_program: str
     ends_for_reboot: bool
-    #: directory of files that map GPUs to jobs (`node.job_mapping`); "": none
+    #: directory of files that map GPUs to jobs (`node.metrics.job_mapping`); "": none
     job_mapping_directory: str
     #: the usage of jobs is measured for slurmctld's metrics
     measures_jobs: bool

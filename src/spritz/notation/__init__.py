@@ -12,14 +12,13 @@ Map
 `tres`          `cpu=4,mem=8G`                  `gres`          `gpu:a100:2`, `gpu:2(IDX:0-1)`
 `jobid`         `12_[3-5%2]`, `12+1`, `12.batch` `dependency`   `afterok:12:13,singleton`
 `features`      `[a|b]&c`                       `signals`       `B:USR1@90`
-`filename`      `out-%A_%4a`                    `taskcounts`    `2(x3),1`
-`distribution`  `block:cyclic`                  `cpubind`       `--cpu-bind`, `--mem-bind`, `--gpu-bind`
-`shell`         `#SBATCH` lines                 `getopt`        command lines as GNU getopt_long reads them
-`multiprog`     files of `srun --multi-prog`    `names`         the nearest word
+`filename`      `out-%A_%4a`                    `getopt`        command lines as GNU getopt_long reads them
+`layout/`       tasks on nodes and CPUs: `block:cyclic`, `2(x3),1`, `--cpu-bind`
+`lines/`        files of users: `#SBATCH` lines, crontabs, `srun --multi-prog`
+`names`         the nearest word                `oneline`       text within a line of output
 `errors`        `NotationError`                 `value`         base of the records
 `mail_types`    `--mail-type`                   `octets`        text that is not UTF-8
 `licenses`      `matlab:2,idl`, `a|b`           `extra`         `(load<0.5&disk="ssd")|a=1`
-`cron`          lines of a crontab              `oneline`       text within a line of output
 
 Import the module you need, never this package: commands must start fast.
 """

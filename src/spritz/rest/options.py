@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from spritz.model.errors import SpritzError
 from spritz.presentation.json.documents import VERSIONS
 from spritz.rest.callers import TYPES
-from spritz.runtime.daemon_options import Common, Grammar
+from spritz.runtime.daemon.daemon_options import Common, Grammar
 
 USAGE = """\
 Usage: slurmrestd [OPTIONS] [host]:port|unix:/path/to/socket ...

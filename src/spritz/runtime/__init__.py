@@ -17,13 +17,10 @@ Map
 `pipe`         `Pipe`, `Receiver`: bytes both ways, few system calls, flow control
 `sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
 `credentials`  `peer_credentials(socket)`: pid, uid and gid, by the kernel
-`pidfile`      `PidFile`: one daemon per file, held by a lock
 `garbage_collection`   `tame()`, `keep_sweeping(clock)`: garbage collection on a schedule
 `limits`       `allow_many_files()`: for the controller
-`daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
-`systemd`      `ServiceManager`: `ready()`, which `--systemd` requires, and `alive()` for its watchdog
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
-`daemon_command`, `daemon_options`, `service`   what all daemons' commands have in common, up to a serving process
+`daemon/`      from a daemon's command to a serving process: command line, pid file, daemonizing, systemd
 `authority`, `tls`, `munge`   the cluster's own certificates, TLS between machines, or the site's munge
 `srv`, `ports`, `zone`, `programs`   DNS SRV records; lasting TCP ports; the offset from UTC; site programs
 `ending`     ends a process that does not end although it was ordered to

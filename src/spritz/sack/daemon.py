@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spritz.client.channel.channel import Channel
     from spritz.client.joining.member import Member
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.log import Logger
 
 #: Seconds between attempts to reach a controller.

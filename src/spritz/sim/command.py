@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from spritz.runtime.daemon_command import require
+from spritz.runtime.daemon.daemon_command import require
 from spritz.sim.course import draw
 from spritz.sim.files import check_drawable, check_writable
 from spritz.sim.report import show

@@ -4,22 +4,19 @@ Imports almost nothing, and nothing above `model`: it is forked from a warm pare
 requested it. One thread, no asyncio, and a few small formats:
 
 `zygote`       the warm parent; a supervisor does one step after another; `rehearsal`: steps that adapt its code
-`spec`         the specification of a step; `record`: the step's file in the spool; `script`: its batch script
+`spec`         the specification of a step; `record`: the step's file in the spool
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
-`clients`, `client_group`   connections to clients; `streams`: output by lines, input by credit
-`outlet`       files of users that are written without waiting for them
-`uplink`, `below`       the tree of a wide step's supervisors: to the node above, from those below; `numbered`
-`supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
-`processes`    finding and killing everything of a step; `usage`: usage and memory limits; `gpu`: NVML
-`siblings`     memory of the job's other steps here, where no cgroup holds the job's limit
-`energy`       energy used by the node's processors (RAPL) or the step's GPUs (NVML)
-`confine`      devices and cores of a step, restricted by cgroups; `devicefilter`: the eBPF program
+`clients/`     connections to clients: the group of a step's clients, the tree of a wide step's supervisors
+`supervisor`   the life of a step; `taskgroup`: its tasks here
+`tasks/`       one task: start, batch script, namespaces, epilogs; `_spawn.c`: the quick spawn in C
+`streams/`     standard streams of tasks: output by lines, input by credit, files of users
+`resources/`   what a step uses and may use: usage and memory limits, energy, GPUs, devices and cores
+`processes`    finding and killing everything of a step; `tree`: the same by a version 2 cgroup
 `pmi`          the PMI server of the tasks here; `pmi_wire`: its encoding
-`mpi`, `pmix`  the server of a step; PMIx by libpmix, in a process of its own
+`mpi`, `pmix/` the server of a step; PMIx by libpmix, in a process of its own
 `container`, `oci`, `images`   a task in a container: by bwrap, by an OCI runtime; images as directories
-`epilogs`      programs that run after a task; `adopt`: sessions of ssh become part of a job
-`labels`       lines of output with their task
+`adopt`        sessions of ssh become part of a job
 `reactor`      poll, timers, children; `notes`: lines for slurmd's log
 
 Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark

@@ -1,13 +1,13 @@
 /* Starting a task without copying its supervisor: vfork(2), what must be done in the child, execve(2).
 
 A fork of a Python process costs 2 ms, most of it for pages that are copied only to be thrown away; this costs 0.4.
-`stepd.start` has the same steps in Python, for tasks that need more (a TaskProlog) and for machines without a C
+`stepd.tasks.start` has the same steps in Python, for tasks that need more (a TaskProlog) and for machines without a C
 compiler; tests compare the two.
 
 The child shares our memory until it has become the program, and we stand still meanwhile. So it only makes system
 calls, and raw ones where the C library would tell its threads (setuid and its kin); it allocates nothing, and every
-signal is blocked until it has handlers of its own. Names of its own (`stepd.namespaces`) it gets by being cloned into
-new namespaces. Sources: vfork(2), clone(2), signal-safety(7), credentials(7), user_namespaces(7).
+signal is blocked until it has handlers of its own. Names of its own (`stepd.tasks.namespaces`) it gets by being cloned
+into new namespaces. Sources: vfork(2), clone(2), signal-safety(7), credentials(7), user_namespaces(7).
 */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -355,7 +355,7 @@ static PyObject *run_plan(struct plan *plan, PyObject *programs, PyObject *argv,
 
 PyDoc_STRVAR(spawn_doc,
              "spawn(programs, search, argv, env, streams, terminal, oom_score, cpus, nice, limits, user, umask, hosts_file,\n      node)\n--\n\n"
-             "Start a task; (pid, error number, whether execve gave it, which program). See stepd.spawn.\n\n"
+             "Start a task; (pid, error number, whether execve gave it, which program). See stepd.tasks.spawn.\n\n"
              "Raises OSError if no process can be made, ValueError for a NUL byte.");
 
 static PyObject *spawn(PyObject *module, PyObject *arguments) {
@@ -398,7 +398,7 @@ static PyObject *spawn(PyObject *module, PyObject *arguments) {
 static PyMethodDef methods[] = {{"spawn", spawn, METH_VARARGS, spawn_doc}, {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_spawn", "vfork and exec for tasks; see stepd.spawn.", 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_spawn", "vfork and exec for tasks; see tasks.spawn.", 0, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__spawn(void) { return PyModule_Create(&definition); }

@@ -13,10 +13,11 @@ import os
 from spritz.model.errors import UnsupportedFormat
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.process_identity import Process, lives
-from spritz.stepd import namespaces, processes, record
+from spritz.stepd import processes, record
+from spritz.stepd.tasks import namespaces
 from spritz.stepd.spec import RECORD, SupervisorSpec
 from spritz.stepd.tree import ADOPTED, is_frozen
-from spritz.stepd.usage import group_name
+from spritz.stepd.resources.usage import group_name
 
 
 class NotHeld(Exception):

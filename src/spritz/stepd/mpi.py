@@ -12,7 +12,7 @@ from spritz.stepd import protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spritz.stepd.client_group import ClientGroup
+    from spritz.stepd.clients.group import ClientGroup
     from spritz.stepd.pmi import PmiServer
     from spritz.stepd.pmix.server_process import PmixServer
     from spritz.stepd.reactor import Reactor

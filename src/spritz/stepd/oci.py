@@ -48,7 +48,7 @@ _STANDARD_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", 
 
 
 class Task(NamedTuple):
-    """Data about the task and oci.conf (the fields of `config.oci.OciFile`)."""
+    """Data about the task and oci.conf (the fields of `config.relatives.oci.OciFile`)."""
 
     bundle: str
     #: made for the step, the user's

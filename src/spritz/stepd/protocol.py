@@ -44,12 +44,12 @@ client. Flow control of output is the connection's own: a client that does not r
 filled the supervisor's buffer; signals still get through. An *attached* client that does not read is dropped instead.
 
 A step on more nodes than TreeWidth, whose client understands it (`StepSpec.tree_width`), has its supervisors in a tree:
-most connect to the supervisor of another node, which passes their frames on in VIA (`stepd.below`). Such a conversation
-may lose its way, as one between machines may, and is therefore numbered: both ends count the bytes of whole frames
-(HELLO, TAKEN, VIA and LOST do not count) and keep what the other has not TAKEN. The supervisor makes another connection
-with the next `Hello.attempt` and what it has `received`; the client answers every HELLO of a numbered conversation with
-TAKEN, and each sends again what the other lacks. Until then the supervisor takes nothing. It leaves when all that it
-has said, DONE included, was taken. docs/decisions/0210.
+most connect to the supervisor of another node, which passes their frames on in VIA (`stepd.clients.below`). Such a
+conversation may lose its way, as one between machines may, and is therefore numbered: both ends count the bytes of
+whole frames (HELLO, TAKEN, VIA and LOST do not count) and keep what the other has not TAKEN. The supervisor makes
+another connection with the next `Hello.attempt` and what it has `received`; the client answers every HELLO of a
+numbered conversation with TAKEN, and each sends again what the other lacks. Until then the supervisor takes nothing. It
+leaves when all that it has said, DONE included, was taken. docs/decisions/0210.
 
 What a client does
 ------------------

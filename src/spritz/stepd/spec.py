@@ -7,7 +7,7 @@ A step's spool directory (mode 0711, the daemon's own) holds
                   before the supervisor is asked for, removed when the controller has acknowledged the end
     control       Unix socket where a restarted daemon finds the supervisor; the first to create this name
                   (supervisor, or a daemon that gives the step up by a plain file) owns the step
-    slurm_script  the batch script, which the user can read and execute (`stepd.script`)
+    slurm_script  the batch script, which the user can read and execute (`stepd.tasks.script`)
 and beside such directories supervisor.PID is a second name of that supervisor's socket.
 """
 

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.stepd import processes
-from spritz.stepd.usage import group_name
+from spritz.stepd.resources.usage import group_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

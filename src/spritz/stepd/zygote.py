@@ -16,14 +16,15 @@ import signal
 import socket
 
 from spritz.model.scarcity import UNWRITABLE
-from spritz.stepd import control, namespaces, processes, record, spec
-from spritz.stepd.confine import Confinement
+from spritz.stepd import control, processes, record, spec
+from spritz.stepd.tasks import namespaces
+from spritz.stepd.resources.confine import Confinement
 from spritz.stepd.daemonlink import GIVEN_UP, Listener
 from spritz.stepd.notes import note
 from spritz.stepd.rehearsal import rehearse
-from spritz.stepd.script import write_script
+from spritz.stepd.tasks.script import write_script
 from spritz.stepd.supervisor import Supervisor
-from spritz.stepd.usage import MemoryGroup
+from spritz.stepd.resources.usage import MemoryGroup
 
 #: Steps after which a supervisor ends, together with anything that it has leaked.
 STEPS_MAX = 100

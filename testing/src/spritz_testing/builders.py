@@ -25,8 +25,16 @@ from spritz.model.job.record import Job, JobSpec
 from spritz.model.job.step import Step, StepSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
+from spritz.model.node_daemon.reports import (
+    JobGone,
+    NodeLost,
+    RegisterNode,
+    RunningStep,
+    StepFinished,
+    StepStarted,
+    TaskEnd,
+)
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.node_daemon.reports import JobGone, NodeLost, RegisterNode, RunningStep, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import (
     Allocation,
     GresAllocation,

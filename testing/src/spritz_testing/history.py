@@ -21,9 +21,9 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import ArrayState, Hold, Job, JobSpec
 from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.node.record import NodeConfig
+from spritz.model.node_daemon.reports import Usage
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
-from spritz.model.node_daemon.reports import Usage
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 

@@ -20,9 +20,9 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Dependency, EndSignal
 from spritz.model.job.step import StepSpec
 from spritz.model.node.partition import Partition
+from spritz.model.node_daemon.reports import StepFinished, StepStarted, TaskEnd
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.node_daemon.reports import StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation
 from spritz.model.states import NodeFlag
 from spritz.notation import dependency, ranges

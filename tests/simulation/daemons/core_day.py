@@ -29,8 +29,8 @@ from spritz.model.commands.job import (
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Dependency, Sharing
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
+from spritz.model.rejection import Rejection
 from spritz.model.resources import GresRequest, mask_ids, mask_of
 from spritz.model.states import JobState
 from spritz.scheduling.plan import cycle

@@ -218,11 +218,11 @@ FAULTS = (
     Planted(
         name="rows_kept_by_priority",
         rule=2,
-        file="controller/api/row_cache.py",
+        file="controller/api/queue/row_cache.py",
         old="if known is None or known[0] is not job or known[1] != priority:",
         new="if known is None or known[1] != priority:",
         # Rows of fewer jobs are not kept.
-        also=(Edit("controller/api/jobs.py", "_MANY_JOBS = 200\n", "_MANY_JOBS = 1\n"),),
+        also=(Edit("controller/api/queue/jobs.py", "_MANY_JOBS = 200\n", "_MANY_JOBS = 1\n"),),
         why="squeue shows a job as it was before an acknowledged change that leaves its priority as it is.",
     ),
     Planted(

@@ -30,8 +30,8 @@ from spritz.core.machine import Outcome
 from spritz.model.cluster.settings import Caller
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job.record import Job
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, Registered, StepFinished, StepStarted, TaskEnd
+from spritz.model.rejection import Rejection
 from spritz.node import actions
 from spritz.node.actions import StepKey
 from spritz.node.machine import Machine

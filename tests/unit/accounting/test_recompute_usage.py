@@ -9,13 +9,13 @@ import pytest
 
 from spritz.accounting.associations.recompute_usage import reckon
 from spritz.model.accounting.records import EventGroup, RegisterCluster
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.events.codec import encode_events
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, ReckonUsage, SetPolicy
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.states import JobState
 from spritz_testing.builders import World, capacity
 from tests.databases import open_store

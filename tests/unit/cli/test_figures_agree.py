@@ -10,7 +10,7 @@ from msgspec import json
 
 from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main as squeue
-from spritz.controller.api.rows import row_of
+from spritz.controller.api.queue.rows import row_of
 from spritz.live.jobs import PATHS, jobs_of
 from spritz.model.commands.job import RequeueJob
 from spritz.model.job.job_filter import JobTarget

@@ -14,7 +14,7 @@ from spritz.cli.jobs.launch.settings import Settings
 from spritz.cli.jobs.launch.streams.redirection import Streams, open_input, open_output
 from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
-from spritz.stepd.labels import Labels
+from spritz.stepd.streams.labels import Labels
 from spritz.stepd.pmix import binding
 
 

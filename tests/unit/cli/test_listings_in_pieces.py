@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from spritz.client.command.sync import connect_controller
-from spritz.controller.api import nodes, steps
+from spritz.controller.api import nodes
+from spritz.controller.api.queue import steps
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.steps import ListSteps, Steps
 from tests.unit.cli.site import Site

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.controller.api.jobs import exempt_times
+from spritz.controller.api.queue.jobs import exempt_times
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.record import Job
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.queries.job_records import Jobs
 from spritz.presentation.job_text import preemptable_at
 from spritz_testing.builders import World

@@ -17,11 +17,11 @@ from spritz.controller.nodes import fanout
 from spritz.controller.nodes.links import NodeLinks
 from spritz.controller.nodes.messages import NodeMessages
 from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, NotifyOn, SignalOn, TerminateStepOn
-from spritz.model.node_daemon.branches import all_nodes
 from spritz.model.cluster.settings import ClusterSettings
+from spritz.model.cluster.topology import Switch, Topology
+from spritz.model.node_daemon.branches import all_nodes
 from spritz.model.node_daemon.launch import Accepted, Forwarded, ForwardOrder, SignalTasks, TerminateStep
 from spritz.model.node_daemon.reports import Registered, RegisterNode
-from spritz.model.cluster.topology import Switch, Topology
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor

@@ -17,14 +17,14 @@ from spritz.controller.journal.sqlite import SqliteJournal
 from spritz.controller.writer.commit import CommitThread, InlineCommitter
 from spritz.controller.writer.loop import SingleWriter
 from spritz.core.decide import DECISIONS, due, ending
-from spritz.core.decide.starting import plan
-from spritz.core.decide.running import reports
 from spritz.core.decide.reservations import reservation
+from spritz.core.decide.running import reports
+from spritz.core.decide.starting import plan
 from spritz.core.decide.starting import start as start_module
 from spritz.core.decision import DecisionContext, Fault, Refused, Torn
 from spritz.core.invariants import breaches
-from spritz.core.machine import STORY_EVENTS_MAX, Machine
 from spritz.core.job.timers import Due
+from spritz.core.machine import STORY_EVENTS_MAX, Machine
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.crontab import UpdateCrontab
@@ -37,10 +37,10 @@ from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import CronEntry, Hold, Job
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
+from spritz.model.node_daemon.reports import JobGone, RegisterNode, StepFinished
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.rejection import Rejection
-from spritz.model.node_daemon.reports import JobGone, RegisterNode, StepFinished
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from spritz.controller.api.filters import matching_jobs, target_jobs
+from spritz.controller.api.queue.filters import matching_jobs, target_jobs
 from spritz.core.state import State
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.job.job_filter import JobFilter, JobTarget

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from spritz.controller.api.will_run import estimate
 from spritz.controller.context import Context
 from spritz.controller.scheduler.forecasts import Forecasts
+from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
 from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.job import SubmitJob
-from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
 from tests.unit.scheduling.play import Play, depends
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 

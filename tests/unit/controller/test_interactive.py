@@ -25,9 +25,9 @@ from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job.step import StepSpec
+from spritz.model.node_daemon.reports import NodePrologEnded
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
-from spritz.model.node_daemon.reports import NodePrologEnded
 from spritz.model.states import JobState
 from spritz_testing.builders import ALICE, World, capacity, expect
 from tests.unit.controller.heard import Heard

@@ -31,12 +31,12 @@ from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import ApplyPlan, Tick, UpdateNode
 from spritz.model.commands.job import JobSubmitted, ResumeJob, SubmitJob, SuspendJob
 from spritz.model.job.job_filter import JobTarget
+from spritz.model.node.record import NodeSample
 from spritz.model.node_daemon.launch import Accepted, LaunchBatch, PingNode, SuspendTasks
 from spritz.model.node_daemon.launch import ReloadNode as Reload
-from spritz.model.node.record import NodeSample
+from spritz.model.node_daemon.reports import NodeSamples, Registered, RegisterNode
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.rejection import Rejection
-from spritz.model.node_daemon.reports import NodeSamples, Registered, RegisterNode
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import to_builtins
 
-from spritz.controller.api.jobs import shown_jobs, visible_jobs
+from spritz.controller.api.queue.jobs import shown_jobs, visible_jobs
 from spritz.controller.api.limit_usage import shown, standings
 from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
 from spritz.model.cluster.settings import Caller, ClusterSettings

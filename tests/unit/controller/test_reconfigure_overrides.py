@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from spritz.controller.reconfigure_overrides import apply_reconfig_flags, with_partitions
 from spritz.core.state import State
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.states import PartitionState
 from spritz_testing.builders import capacity
 

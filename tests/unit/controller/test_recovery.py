@@ -25,8 +25,8 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import JobSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import RegisterNode
+from spritz.model.rejection import Rejection
 from spritz.model.resources import NodeCapacity
 from spritz.model.stored import FORMAT
 from spritz.runtime.clock import SystemClock

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.api.row_cache import LISTINGS_MAX, CachedListings, RowCache
-from spritz.controller.api.rows import row_of
+from spritz.controller.api.queue.row_cache import LISTINGS_MAX, CachedListings, RowCache
+from spritz.controller.api.queue.rows import row_of
 from spritz.model.errors import SpritzError
 from spritz.model.events import Changes
 from spritz.model.job.record import Job, JobSpec
@@ -44,7 +44,7 @@ def test_an_unchanged_record_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
         encoded.append(row)
         return msgspec.msgpack.encode(row)
 
-    monkeypatch.setattr("spritz.controller.api.row_cache._encoded", counted)
+    monkeypatch.setattr("spritz.controller.api.queue.row_cache._encoded", counted)
     assert bytes(kept.encoded(JOBS)) == before
     assert encoded == []
     kept.encoded([JOBS[0], replace(JOBS[1], priority=9), *JOBS[2:]])

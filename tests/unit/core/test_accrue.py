@@ -9,12 +9,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import HoldJob, ReleaseJob, UpdateJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
-from spritz.model.cluster.priority import PriorityPolicy
 from spritz_testing.builders import ALICE, BOB, World, capacity
 
 ROOT = Association(id=1, cluster="cluster", account="root", qos="normal,fast")

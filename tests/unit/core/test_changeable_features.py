@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from spritz.core.effects import RebootOn
 from spritz.core.machine import Machine
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings, FeaturePolicy
 from spritz.model.commands.cluster import RebootNodes, UpdateNode
 from spritz.model.plan import PlannedStart
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz_testing.builders import World, node_share, only, replayed

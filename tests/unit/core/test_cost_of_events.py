@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spritz.core.state import State
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.job.job_filter import JobTarget
-from spritz.model.cluster.power import PowerPolicy
 from spritz_testing.builders import World
 
 Command = tuple[str, Callable[[], object]]

@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from spritz.core.effects import RebootOn
 from spritz.core.machine import Machine
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import AddNodes, Configure, DeleteNodes, RebootNodes, UpdateNode
 from spritz.model.ids import STEP_BATCH
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
-from spritz.model.plan import PlannedStart
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.node_daemon.reports import AdmitNode, Introduced
+from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation, NodeCapacity
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz_testing.builders import ALICE, ROOT, World, capacity, expect, node_share, only, replayed

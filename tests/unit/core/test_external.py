@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import AddNodes, Configure, UpdateNode
 from spritz.model.commands.job import FinishAllocation, SuspendJob
@@ -15,7 +16,6 @@ from spritz.model.job.step import StepSpec
 from spritz.model.node.partition import Partition
 from spritz.model.node.record import NodeConfig
 from spritz.model.plan import PlannedStart
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz_testing.builders import ALICE, BOB, World, capacity, node_share, replayed

@@ -16,9 +16,9 @@ from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import EndSignal, Hold
 from spritz.model.node.partition import Partition
+from spritz.model.node_daemon.reports import StepFinished
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.node_daemon.reports import StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import ALICE, BOB, World, kinds, node_share, only

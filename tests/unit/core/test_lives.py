@@ -15,8 +15,8 @@ from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done, RequeueJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import Dependency
-from spritz.model.plan import PlannedStart
 from spritz.model.node_daemon.reports import PrologEnded, Registered
+from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import World, expect, kinds, only

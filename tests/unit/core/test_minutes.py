@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from spritz.core.job.charges import seconds_ahead
 from spritz.core.machine import Machine
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import Done, ResumeJob, SuspendJob, UpdateJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState

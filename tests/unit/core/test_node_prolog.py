@@ -12,8 +12,8 @@ from spritz.core.machine import Outcome
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.job.record import Hold
-from spritz.model.reasons import Reason
 from spritz.model.node_daemon.reports import NodePrologEnded, PrologEnded, StepFinished, TaskEnd
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import World, kinds, only
 

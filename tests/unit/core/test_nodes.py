@@ -16,7 +16,15 @@ from spritz.model.commands.cluster import RebootNodes, UpdateNode
 from spritz.model.events.job import JobEnded
 from spritz.model.events.step import StepNodeEnded
 from spritz.model.ids import STEP_BATCH
-from spritz.model.node_daemon.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
+from spritz.model.node_daemon.reports import (
+    ENDED_BY_BOOT,
+    REVOKED_REASON,
+    NodeLost,
+    NodeTrouble,
+    Registered,
+    StepFinished,
+    TaskEnd,
+)
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz_testing.builders import ALICE, ROOT, World, capacity, kinds, only

@@ -10,12 +10,12 @@ from msgspec import Struct
 from spritz.core import effects as core_effects
 from spritz.core.effects import PASSING, Effect, ReloadNode
 from spritz.core.machine import Machine, Outcome
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.cluster import RebootNodes
 from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.job.job_filter import JobTarget
-from spritz.model.cluster.power import PowerPolicy
 from spritz_testing.builders import ALICE, ROOT, World
 
 SETTINGS = ClusterSettings(power=PowerPolicy(reboots=True))

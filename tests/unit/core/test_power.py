@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from spritz.core.effects import LaunchBatchOn, TerminateJobOn
 from spritz.core.machine import Outcome
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import NodesNotResumed, NodesPowered
 from spritz.model.node.partition import Partition
-from spritz.model.plan import PlannedStart
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.node_daemon.reports import NodeLost, NodeSilent, PowerProgramStarted, PrologEnded
+from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from spritz_testing.builders import World, node_share, only

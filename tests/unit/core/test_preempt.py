@@ -12,12 +12,12 @@ import pytest
 
 from spritz.core.effects import Effect, SignalOn, SuspendOn, TerminateJobOn
 from spritz.core.machine import Machine, Outcome
+from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.job.record import EndSignal, suspension
 from spritz.model.node.partition import Partition
 from spritz.model.plan import Plan, PlannedPreemption, PlannedVictim
-from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
 from spritz_testing.builders import World, node_share, only

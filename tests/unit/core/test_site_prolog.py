@@ -11,8 +11,8 @@ from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.job import SuspendJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import Hold
-from spritz.model.reasons import Reason
 from spritz.model.node_daemon.reports import NodeTrouble, PrologEnded
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 from spritz_testing.builders import World, kinds, only
 

@@ -10,12 +10,12 @@ from spritz.core.decide import DECISIONS
 from spritz.core.effects import Effect
 from spritz.core.machine import Machine
 from spritz.model import plan as plans
-from spritz.model.node_daemon import reports
 from spritz.model.commands import cluster, job, step
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.events import ALL_EVENTS
-from spritz.model.queries.daemons import Ping
+from spritz.model.node_daemon import reports
 from spritz.model.node_daemon.reports import NodeLost, NodeTrouble
+from spritz.model.queries.daemons import Ping
 from spritz_testing.builders import ALICE, World
 
 #: structs in the commands' modules that are replies or parts of commands

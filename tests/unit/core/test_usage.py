@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
+from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import ResumeJob, SuspendJob
@@ -18,7 +19,6 @@ from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import AdoptUsage, Association, Policy, Qos, ResetUsage, SetPolicy, UsageRow
 from spritz.model.limits.usage import RAW, WALL, Decay, Usage, billable
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.priority import PriorityPolicy
 from spritz_testing.builders import ALICE, World, capacity
 
 HOUR = 3600.0

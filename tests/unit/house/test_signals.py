@@ -24,12 +24,12 @@ EXACT = {
     ("controller/forked.py", "kill"): OWN_CHILD,
     ("experiments/watch.py", "guard"): "its parent, as getppid has just said; imports nothing of ours",
     ("experiments/watch.py", "hang_up"): "its start was compared just before; imports nothing of ours",
-    ("runtime/daemonize.py", "serves"): ITSELF,
+    ("runtime/daemon/daemonize.py", "serves"): ITSELF,
     ("runtime/programs.py", "_kill_group"): OWN_CHILD,
-    ("stepd/epilogs.py", "end_late"): OWN_CHILD,
+    ("stepd/tasks/epilogs.py", "end_late"): OWN_CHILD,
     ("stepd/images.py", "_finished"): OWN_CHILD,
     ("stepd/oci.py", "_shell"): OWN_CHILD,
-    ("stepd/outlet.py", "kill"): OWN_CHILD,
+    ("stepd/streams/outlet.py", "kill"): OWN_CHILD,
     ("stepd/pmix/server_process.py", "_kill"): OWN_CHILD,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.resources import GresAllocation, GresCapacity
-from spritz.node.gpu_detection import Device, by_model, fitted, nvml_devices, with_gpus
+from spritz.node.hardware.gpu_detection import Device, by_model, fitted, nvml_devices, with_gpus
 from spritz.node.launch.build import NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import device_files, gpu_variables
@@ -159,7 +159,7 @@ def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Device, ..
     """An A100 in two parts, with a place between them where none is, and one that is whole."""
     minors = tmp_path / "mig-minors"
     minors.write_text(MINORS)
-    monkeypatch.setattr("spritz.node.gpu_detection._MINORS", str(minors))
+    monkeypatch.setattr("spritz.node.hardware.gpu_detection._MINORS", str(minors))
     monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/nvidiactl")
     parts = {0: [("3g.20gb", 1, 0), None, ("1g.5gb", 5, 0)]}
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(A100, A100, parts=parts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.node.daemon_cores import Cores, divided
+from spritz.node.hardware.daemon_cores import Cores, divided
 from spritz.node.launch.affinity import Topology
 
 #: two sockets of two cores, whose CPUs are numbered by turns

@@ -11,8 +11,8 @@ import pytest
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.node.record import GpuSample
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
-from spritz.node.gpu_use import GpuUse
-from spritz.node.job_mapping import gpus_of, write_mapping
+from spritz.node.metrics.gpu_use import GpuUse
+from spritz.node.metrics.job_mapping import gpus_of, write_mapping
 
 
 class NvmlError(Exception):

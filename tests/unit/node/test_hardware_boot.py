@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.node_daemon.reports import is_same_boot
-from spritz.node.hardware import _boot_id, uptime_seconds
+from spritz.node.hardware.detection import _boot_id, uptime_seconds
 
 FIRST = "pid:[4026531836]"
 

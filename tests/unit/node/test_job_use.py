@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from spritz.model.node_daemon.reports import RunningStep, Usage
-from spritz.node.job_use import JobUse
+from spritz.node.metrics.job_use import JobUse
 from spritz.stepd.control import Measured
 
 

@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 from tests.golden import samples
 
-from spritz.node import cgroup, leftovers
+from spritz.node import cgroup
+from spritz.node.supervisors import leftovers
 from spritz.node.spool import Spool
 from spritz.process_identity import Process, identify, lives
 from spritz.stepd import processes, record, spec
@@ -129,7 +130,7 @@ def test_processes_of_a_cgroup_are_those_inside_when_it_was_read(
 REUSE = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from spritz.node import leftovers
+from spritz.node.supervisors import leftovers
 from spritz.process_identity import identify, send
 from spritz.stepd import record, spec
 from msgspec.structs import replace

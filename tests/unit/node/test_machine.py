@@ -20,8 +20,8 @@ from spritz.model.node_daemon.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
+from spritz.model.rejection import Rejection
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.node import actions

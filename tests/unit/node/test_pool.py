@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from spritz.model.node_daemon.reports import RunningStep
-from spritz.node import pool
-from spritz.node.supervisors import SupervisorLink
+from spritz.node.supervisors import pool
+from spritz.node.supervisors.connection import SupervisorLink
 from spritz.stepd import control
 
 

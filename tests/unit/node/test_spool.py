@@ -21,7 +21,7 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.scarcity import UNWRITABLE
 from spritz.node import spool as spools
 from spritz.node import stored_job
-from spritz.node.leftovers import forget_all
+from spritz.node.supervisors.leftovers import forget_all
 from spritz.node.main import _need_sockets
 from spritz.node.spool import LeftSteps, Spool, connect, give_up, read_record, sync
 from spritz.stepd import daemonlink, record, spec

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from spritz.model.node_daemon.reports import RunningStep
-from spritz.node.supervisors import SupervisorLink, kill_supervisor
-from spritz.node.zygote import Zygote
+from spritz.node.supervisors.connection import SupervisorLink, kill_supervisor
+from spritz.node.supervisors.zygote import Zygote
 from spritz.stepd import control, record, spec
 
 from .test_spool import known

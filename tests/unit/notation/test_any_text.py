@@ -8,28 +8,12 @@ from datetime import UTC
 
 import pytest
 
-from spritz.notation import (
-    cpubind,
-    dependency,
-    distribution,
-    duration,
-    features,
-    filename,
-    getopt,
-    gres,
-    hostlist,
-    jobid,
-    memory,
-    multiprog,
-    names,
-    nodecount,
-    ranges,
-    shell,
-    signals,
-    taskcounts,
-    times,
-    tres,
-)
+from spritz.notation import dependency, duration, features, filename, getopt, gres, hostlist, jobid, memory, names, nodecount, ranges, signals, times, tres
+from spritz.notation.layout import cpubind
+from spritz.notation.layout import distribution
+from spritz.notation.lines import multiprog
+from spritz.notation.lines import shell
+from spritz.notation.layout import taskcounts
 from spritz.notation.errors import NotationError, shown
 
 TABLE = getopt.Options([getopt.Option("nodes", "N", getopt.REQUIRED), getopt.Option("name", "J", getopt.REQUIRED)])

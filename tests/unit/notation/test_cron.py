@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spritz.notation.cron import CronError, read_line, schedule_of
+from spritz.notation.lines.cron import CronError, read_line, schedule_of
 
 
 def minute(text: str) -> int:

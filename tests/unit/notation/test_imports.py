@@ -13,7 +13,7 @@ HEAVY = {"msgspec", "logging", "asyncio", "argparse", "inspect", "dataclasses", 
 
 
 def test_importing_the_whole_package_loads_nothing_heavy() -> None:
-    modules = [f"spritz.notation.{module.name}" for module in pkgutil.iter_modules(spritz.notation.__path__)]
+    modules = [module.name for module in pkgutil.walk_packages(spritz.notation.__path__, "spritz.notation.")]
     assert len(modules) > 15
     program = "import sys, typing\nbefore = set(sys.modules)\n" + "".join(f"import {name}\n" for name in modules)
     program += "print(*(set(sys.modules) - before))"

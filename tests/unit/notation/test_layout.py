@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.notation import cpubind, distribution, taskcounts
-from spritz.notation.cpubind import BindError, Binding
-from spritz.notation.distribution import Distribution, DistributionError
-from spritz.notation.taskcounts import TaskCountError
+from spritz.notation.layout import cpubind
+from spritz.notation.layout import distribution
+from spritz.notation.layout import taskcounts
+from spritz.notation.layout.cpubind import BindError, Binding
+from spritz.notation.layout.distribution import Distribution, DistributionError
+from spritz.notation.layout.taskcounts import TaskCountError
 
 
 def test_counts_per_node_go_both_ways() -> None:

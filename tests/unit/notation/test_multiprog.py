@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.notation import multiprog
-from spritz.notation.multiprog import MultiProgError
+from spritz.notation.lines import multiprog
+from spritz.notation.lines.multiprog import MultiProgError
 
 
 def commands(text: str, tasks: int | None = None) -> list[str]:

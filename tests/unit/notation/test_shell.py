@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.notation import shell
-from spritz.notation.shell import ScriptError
+from spritz.notation.lines import shell
+from spritz.notation.lines.shell import ScriptError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from spritz.runtime.privilege import UnknownUser, become, current_user, lookup_user
 
-START = "import os, sys, time\nfrom spritz.runtime.daemonize import daemonize, foreground\n"
+START = "import os, sys, time\nfrom spritz.runtime.daemon.daemonize import daemonize, foreground\n"
 
 
 def started(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

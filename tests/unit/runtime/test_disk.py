@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spritz.runtime import disk
-from spritz.runtime.pidfile import AlreadyRunning, PidFile
+from spritz.runtime.daemon.pidfile import AlreadyRunning, PidFile
 
 
 def test_a_file_is_replaced_with_the_mode_that_was_asked_for(tmp_path: Path) -> None:

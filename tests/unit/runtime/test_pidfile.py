@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.runtime.pidfile import PidFile
+from spritz.runtime.daemon.pidfile import PidFile
 
 
 def test_a_pid_file_that_is_no_file_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ PROGRAM = """
 import os, sys
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
-from spritz.runtime.daemon_command import run_daemon
-from spritz.runtime.daemon_options import Common
-from spritz.runtime.service import serve_detached
+from spritz.runtime.daemon.daemon_command import run_daemon
+from spritz.runtime.daemon.daemon_options import Common
+from spritz.runtime.daemon.service import serve_detached
 
 def serve(startup):
     log.configure("slurmdbd", path=sys.argv[1], stderr_level="error")

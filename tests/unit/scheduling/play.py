@@ -12,8 +12,8 @@ from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.events import job as job_events
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.record import Dependency, JobSpec
-from spritz.model.plan import Plan
 from spritz.model.node_daemon.reports import JobGone, StepFinished, StepStarted, TaskEnd
+from spritz.model.plan import Plan
 from spritz.notation import dependency
 from tests.unit.scheduling.site import Site
 from tests.unit.scheduling.test_forecast import starts

@@ -16,13 +16,13 @@ from msgspec import Struct
 from spritz.model.limits.rules import Rules
 from spritz.scheduling.view.eligibility import Eligibility, WorkloadSample
 from spritz.scheduling.view.findings import Memory
-from spritz.scheduling.view.sharing.gpu_parts import GpuParts
 from spritz.scheduling.view.nodes import Holder
 from spritz.scheduling.view.occupants import Occupants
-from spritz.scheduling.view.sharing.oversubscribed import Oversubscribed
 from spritz.scheduling.view.planned_starts import FutureStarts
 from spritz.scheduling.view.profile import Profile
 from spritz.scheduling.view.records import Shape
+from spritz.scheduling.view.sharing.gpu_parts import GpuParts
+from spritz.scheduling.view.sharing.oversubscribed import Oversubscribed
 from spritz.scheduling.view.snapshot import Snapshot
 from spritz.scheduling.view.table import NodeTable
 

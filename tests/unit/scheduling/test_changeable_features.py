@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import FeaturePolicy
 from spritz.model.events.cluster import NodeRegistered
-from spritz.model.cluster.power import PowerPolicy
 from spritz.model.states import NodeState
 from spritz.scheduling.plan.feasible import check_request
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec

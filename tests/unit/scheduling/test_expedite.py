@@ -12,8 +12,8 @@ from msgspec import structs
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job.record import JobSpec
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import JobGone, NodeLost
+from spritz.model.rejection import Rejection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.limits.records import SHARES_PARENT, Association
 from spritz.model.cluster.priority import PriorityPolicy
+from spritz.model.limits.records import SHARES_PARENT, Association
 from spritz.scheduling.view.priority.fairshare import Share, fair_shares
 
 FAIR_TREE = PriorityPolicy()

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.plan import Plan
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.scheduling.explain.context import PlanView
 from spritz.scheduling.explain.explanation import explain
 from spritz.scheduling.forecast import full_cycle

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster.settings import McsPolicy
-from spritz.model.job.record import Sharing
 from spritz.model.cluster.topology import Block, Switch, Topology
+from spritz.model.job.record import Sharing
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 TREE = Topology(

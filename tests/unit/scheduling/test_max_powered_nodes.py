@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.cluster.power import PowerPolicy
+from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.states import NodeFlag, NodeState
 from tests.unit.scheduling.site import Site, node, partition, spec
 

@@ -6,10 +6,10 @@ from math import log2
 
 import pytest
 
+from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Qos
 from spritz.model.limits.usage import Decay, Usage
-from spritz.model.cluster.priority import PriorityInputs
 from tests.unit.scheduling.site import Site
 from tests.unit.scheduling.test_explain import bill, billed_site, told
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 POLICIES = [(), (("bf_policy", "easy"),), (("bf_predict", ""),), (("bf_predict", "slowdown"),)]

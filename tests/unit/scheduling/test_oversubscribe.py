@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import CancelJobs, ResumeJob, SuspendJob
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
-from spritz.model.plan import Plan, PlannedStart
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.node_daemon.reports import JobGone
+from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.scheduling.view import capacity

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.job.record import Sharing
 from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
+from spritz.model.job.record import Sharing
 from spritz.scheduling.plan import overtaking
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 

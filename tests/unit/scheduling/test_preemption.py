@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.cluster.preemption import PreemptionPolicy
+from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import UpdateJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import JobSpec, Sharing
 from spritz.model.plan import Plan
-from spritz.model.cluster.preemption import PreemptionPolicy
-from spritz.model.cluster.priority import PriorityInputs, PriorityPolicy
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
 from spritz.scheduling.placement.place import place

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.plan import Plan
 from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.cluster.topology import Switch, Topology
+from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.plan import Plan
 from spritz.scheduling.plan import cycle
 from spritz.scheduling.plan.preemption import preemptor as preemption
 from spritz.scheduling.plan.preemption import victim_nodes

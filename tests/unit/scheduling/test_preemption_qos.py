@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.commands.job import CancelJobs, HoldJob
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.node_daemon.reports import JobGone
 from spritz.scheduling.plan.preemption.rules import PreemptionRules
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from spritz.core.machine import Machine
+from spritz.model.cluster.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import KeepPriorities
 from spritz.model.commands.job import UpdateJob
@@ -18,7 +19,6 @@ from spritz.model.events.job import JobUpdated
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.job.record import Job, JobSpec
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
 from spritz.scheduling.view.priority.multifactor import Pricing, Totals, totals_of

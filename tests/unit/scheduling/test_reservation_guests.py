@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.core.effects import SignalOn
+from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.job.record import EndSignal, JobSpec
-from spritz.model.cluster.preemption import PreemptionPolicy
 from spritz.model.states import JobState, NodeFlag, NodeState
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_reservations_tres import reserve

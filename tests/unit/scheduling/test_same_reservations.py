@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spritz.model.cluster.topology import Switch, Topology
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.job.record import Sharing
-from spritz.model.cluster.topology import Switch, Topology
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 NODES = [node(f"n{number}", 4) for number in range(1, 4)]

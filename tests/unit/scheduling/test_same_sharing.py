@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spritz.model.cluster.power import PowerPolicy
 from spritz.model.cluster.settings import McsPolicy
 from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
 from spritz.model.commands.job import CancelJobs, Done, SuspendJob
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Sharing
-from spritz.model.cluster.power import PowerPolicy
 from spritz.scheduling.plan.feasible import check_whole
 from spritz.scheduling.view.projection import Projection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec

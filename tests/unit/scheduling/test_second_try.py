@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.resources import GresRequest
 from spritz.model.cluster.topology import Block, Switch, Topology
+from spritz.model.resources import GresRequest
 from spritz.scheduling.placement import effort as effort_module
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place

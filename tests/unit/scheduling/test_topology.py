@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.events.cluster import NodesCreated, NodeUpdated
 from spritz.model.cluster.topology import Block, Switch, Topology
+from spritz.model.events.cluster import NodesCreated, NodeUpdated
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 TREE = Topology(

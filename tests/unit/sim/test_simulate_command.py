@@ -114,7 +114,7 @@ def test_without_the_studies_the_distribution_that_has_them_is_named(
 
 
 def test_a_cluster_needs_the_controllers_packages(trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.runtime.daemon_command.missing", lambda extra: "numpy")
+    monkeypatch.setattr("spritz.runtime.daemon.daemon_command.missing", lambda extra: "numpy")
     status, out, err = simulate(trace, "--config", "slurm.conf")
     assert (status, out) == (1, "")
     assert err.startswith("spritz: error: spritz simulate --config needs numpy, not installed here\n")

@@ -12,7 +12,7 @@ import pytest
 from spritz.model.node_daemon.reports import TaskEnd
 from spritz.node.cgroup import prepare_memory, remove
 from spritz.stepd import control
-from spritz.stepd.usage import job_group_name
+from spritz.stepd.resources.usage import job_group_name
 from spritz.stepd.zygote import STEPS_MAX
 
 from .conftest import PATIENCE_SECONDS, Running, Zygote, result_on_disk, wait_until

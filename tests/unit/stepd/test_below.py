@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from spritz.stepd import protocol
-from spritz.stepd.below import Below
+from spritz.stepd.clients.below import Below
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import Identity, SupervisorSpec, TaskSpec
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from spritz.stepd import protocol
-from spritz.stepd.clients import ClientUnreachable, connect, is_led
+from spritz.stepd.clients.connections import ClientUnreachable, connect, is_led
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import Identity, SupervisorSpec
-from spritz.stepd.uplink import Attempt
+from spritz.stepd.clients.uplink import Attempt
 
 ALICE, SLURM = 65001, 65002
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.stepd.devicefilter import attach, program
+from spritz.stepd.resources.devicefilter import attach, program
 
 FULL, ZERO = "c 1:7", "c 1:5"
 

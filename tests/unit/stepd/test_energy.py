@@ -11,8 +11,8 @@ import pytest
 from spritz.model.accounting import step_usage
 from spritz.model.accounting.records import StepRecord
 from spritz.model.node_daemon.reports import Usage
-from spritz.stepd.energy import NvidiaGpus, Rapl, counters
-from spritz.stepd.usage import StepUsage
+from spritz.stepd.resources.energy import NvidiaGpus, Rapl, counters
+from spritz.stepd.resources.usage import StepUsage
 
 
 def put(root: Path, name: str, microjoules: int, most: int = 1_000_000_000) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.stepd.files import StreamError, StreamFiles
+from spritz.stepd.streams.files import StreamError, StreamFiles
 
 
 def test_a_fifo_without_another_end_holds_up_no_supervisor(tmp_path: Path) -> None:

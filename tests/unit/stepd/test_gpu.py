@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.stepd.gpu import Gpus
+from spritz.stepd.resources.gpu import Gpus
 
 
 class Nvml(ModuleType):

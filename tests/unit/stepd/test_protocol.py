@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.stepd import protocol
-from spritz.stepd.numbered import Kept
+from spritz.stepd.clients.numbered import Kept
 
 
 def test_frames_survive_any_cut_of_the_stream() -> None:

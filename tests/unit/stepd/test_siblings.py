@@ -10,7 +10,7 @@ import pytest
 
 from spritz.process_identity import identify
 from spritz.stepd import processes, record
-from spritz.stepd.siblings import Siblings
+from spritz.stepd.resources.siblings import Siblings
 from spritz.stepd.spec import RECORD
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spritz.stepd import processes
-from spritz.stepd.usage import StepUsage, sample_intervals
+from spritz.stepd.resources.usage import StepUsage, sample_intervals
 
 SHARED_MIB = 64
 #: two processes that share memory, and say when they have touched it

@@ -21,8 +21,8 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.job.record import Dependency, EndSignal, Job, JobSpec, ResourceLimit
 from spritz.model.job.step import StepSpec
 from spritz.model.node_daemon.launch import LaunchProlog
-from spritz.model.queries.jobs import ListJobs
 from spritz.model.node_daemon.reports import RegisterNode
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.resources import NodeCapacity
 from spritz.wire.envelope import Request, decode_envelope, encode_request
 from spritz.wire.frames import PREFIX_BYTES

@@ -40,7 +40,7 @@ from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.hostlist import compress, expand
 from spritz.notation.memory import parse_mib
 from spritz.runtime.clock import SystemClock
-from spritz.runtime.daemon_command import require
+from spritz.runtime.daemon.daemon_command import require
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

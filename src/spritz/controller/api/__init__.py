@@ -7,14 +7,14 @@ groups, the time, the key of a script. Policy is the core's, and is not decided 
 `commands`   requests that change state: handed to the single writer, answered once durable
 `submit`     SubmitJob: stores script and environment; `owner` resolves the job's user
 `plugin_requests`   submissions and updates on their way through JobSubmitPlugins
-`jobs`, `steps`, `nodes`, `partitions`, `cluster`, `events`   the queries of `model.queries`, one file per noun
+`queue/`     queries of jobs, steps and priorities: filters, rows, rows cached in encoded form
+`nodes`, `partitions`, `reservations`, `cluster`, `events`   more of `model.queries`, one file per noun
 `listings`, `children`   how many listings, and how many answers of forked children, a user may have in progress
 `changes`    events as subscribers see them: public fields, and PrivateData
-`shares`, `fairshare`, `priorities`, `reservations`   more queries; `explain`, `will_run` work on a forked copy
-`rows`, `row_cache`   rows of listings, cached in encoded form; `private` what PrivateData hides
+`shares`, `fairshare`   queries of shares; `explain`, `will_run` work on a forked copy
+`private`    what PrivateData hides
 `limit_usage`, `crontab`   limits and their use (scontrol show assoc_mgr); reading crontabs
 `dynamic`    dynamic nodes, which slurm.conf does not have
-`filters`    which jobs a `JobFilter` means
 `deferred`   requests that wait for an event: a start, an end, a free step
 `reports`    reports of node daemons
 """

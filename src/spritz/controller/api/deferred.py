@@ -39,8 +39,8 @@ from spritz.controller.needs import Clocked, Configured, Counted, Identifying, L
 from spritz.controller.nodes.messages import components_of
 from spritz.controller.writer.durable import Writing
 from spritz.controller.writer.listeners import Loss
-from spritz.core.job import het
 from spritz.core.decide.running.steps import step_made_by
+from spritz.core.job import het
 from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.job import CancelJobs
 from spritz.model.commands.step import STEP_WAITS, CreateHetStep, CreateStep

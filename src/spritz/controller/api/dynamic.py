@@ -16,8 +16,8 @@ from spritz.core.rights import administers
 from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
 from spritz.model.errors import SpritzError
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import AdmitNode, IntroduceNode
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from msgspec import Struct

@@ -16,7 +16,6 @@ from spritz.controller.writer.durable import Writing
 from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import (
     IntroduceNode,
     JobGone,
@@ -27,6 +26,7 @@ from spritz.model.node_daemon.reports import (
     StepFinished,
     StepStarted,
 )
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.channel.handling import Call

@@ -8,7 +8,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.children import Children
-from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.queue.jobs import visible_jobs
 from spritz.controller.needs import Clocked, Identifying, Logged, Reading
 from spritz.controller.writer.durable import Writing
 from spritz.core.rights import operates

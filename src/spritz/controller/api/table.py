@@ -14,23 +14,22 @@ from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
-from spritz.controller.api.jobs import JobQueries
+from spritz.controller.api.queue.jobs import JobQueries
 from spritz.controller.api.limit_usage import LimitUsageQueries
 from spritz.controller.api.listings import LISTINGS_MAX, in_own_place
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
-from spritz.controller.api.priorities import PriorityQueries
+from spritz.controller.api.queue.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
-from spritz.controller.api.steps import StepQueries
+from spritz.controller.api.queue.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.callers.identity import identified
 from spritz.controller.journal.kept import Journaled, Replaying, Storing
 from spritz.controller.needs import Clocked, Configured, Counted, Identifying, Logged, Reading, Spawning
 from spritz.controller.programs.triggers import TriggerRequests
 from spritz.controller.writer.durable import Writing
-from spritz.model.node_daemon import reports
 from spritz.model.accounting.fairshare import ListFairShares
 from spritz.model.accounting.shares import ListShares
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
@@ -40,6 +39,7 @@ from spritz.model.commands.reservation import CreateReservation, UpdateReservati
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
+from spritz.model.node_daemon import reports
 from spritz.model.queries import diagnostics
 from spritz.model.queries.allocations import AwaitAllocation
 from spritz.model.queries.configuration import ShowConfig

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from spritz.controller.lead.users import StandbyUsers
     from spritz.controller.options import Options
     from spritz.runtime.clock import Clock
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.log import Logger
 
 T = TypeVar("T")

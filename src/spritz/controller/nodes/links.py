@@ -33,13 +33,12 @@ from spritz.controller.nodes.messages import NodeMessages
 from spritz.controller.writer.durable import Writing
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
-from spritz.model.node_daemon.branches import Branches, all_nodes, levels
 from spritz.model.cluster.settings import SYSTEM
 from spritz.model.commands.cluster import SkipJobIds, UpdateNode
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
+from spritz.model.node_daemon.branches import Branches, all_nodes, levels
 from spritz.model.node_daemon.launch import Accepted, Branch, Forwarded, ForwardOrder, PingNode, StopDaemon
-from spritz.model.rejection import Rejection
 from spritz.model.node_daemon.reports import (
     HEARTBEAT_SECONDS,
     NodeLost,
@@ -49,6 +48,7 @@ from spritz.model.node_daemon.reports import (
     RegisterNode,
     StepFinished,
 )
+from spritz.model.rejection import Rejection
 from spritz.model.states import NodeFlag, NodeState
 from spritz.wire.credential import SKEW_SECONDS
 

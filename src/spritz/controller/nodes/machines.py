@@ -36,7 +36,6 @@ from spritz.controller.needs import Clocked, Configured, Identifying, Logged, Re
 from spritz.model.commands.job import Done
 from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep
 from spritz.model.errors import SpritzError
-from spritz.model.node_daemon.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
 from spritz.model.node.machines import (
     AuthorityCertificate,
     ConfigurationFiles,
@@ -55,8 +54,9 @@ from spritz.model.node.machines import (
     certified,
     cut_off,
 )
-from spritz.model.rejection import Rejection
+from spritz.model.node_daemon.launch import LaunchBatch, LaunchProlog, LaunchStep, Order, SignedLaunch, subject_of
 from spritz.model.node_daemon.reports import REVOKED_REASON
+from spritz.model.rejection import Rejection
 from spritz.notation import hostlist
 from spritz.runtime import tls
 from spritz.runtime.authority import fingerprint

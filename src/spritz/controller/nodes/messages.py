@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 
 from spritz.controller.journal.blobs import environment_of
 from spritz.core import effects as core_effects
-from spritz.core.job import het
 from spritz.core.decide.ending import life_ended_at
-from spritz.model.node_daemon import launch
+from spritz.core.job import het
 from spritz.model.job.layout import job_task_counts
 from spritz.model.job.record import Component
+from spritz.model.node_daemon import launch
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from spritz.model.job.job_variables import array_variables, site_variables
 from spritz.model.job.record import Job
-from spritz.notation import hostlist, taskcounts
+from spritz.notation import hostlist
+from spritz.notation.layout import taskcounts
 
 
 def job_facts(job: Job, others: Sequence[Job], cluster_name: str, slurm_conf: str) -> dict[str, str]:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from spritz.core.state import State
+    from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
     from spritz.model.job.record import Job
     from spritz.model.plan import Forecast
-    from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.view.projection import Projection
 
 #: Fields that come from the last full pass. `FIELDS`: these and those computed on request.

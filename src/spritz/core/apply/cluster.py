@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from spritz.core.job.charges import reset_usage
 from spritz.core.policy import amend_policy, refresh_minutes
+from spritz.model.cluster.power import AWAY
 from spritz.model.events import cluster as events
 from spritz.model.node.membership import with_nodes, without_nodes
 from spritz.model.node.node_features import active_with, reporting
 from spritz.model.node.record import Node, NodeConfig, first_state
-from spritz.model.cluster.power import AWAY
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
 from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
+from spritz.core.job import het
 from spritz.model.events import job as events
 from spritz.model.federation import local_number
 from spritz.model.ids import STEP_BATCH

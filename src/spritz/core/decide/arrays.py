@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.apply.job import array_members
 from spritz.core.decision import DecisionContext, Refused
+from spritz.core.job import het
 from spritz.core.job.siblings import own_number
 from spritz.model.events.job import ArrayTaskSplit
 from spritz.model.federation import federated_number

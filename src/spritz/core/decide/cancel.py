@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
-from spritz.core.decide.starting import preempt
 from spritz.core.decide.access import may_control, need_owner
 from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
-from spritz.core.decide.submission.crontab import disable_lines
 from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job, node_gone
+from spritz.core.decide.starting import preempt
+from spritz.core.decide.submission.crontab import disable_lines
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import SignalOn
+from spritz.core.job import het
 from spritz.core.job.exit_status import OOM_STATUS
 from spritz.core.pending import terminate_step
 from spritz.model.commands.job import CancelOutcome, CancelResult, Done

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
 from spritz.core.apply.job import array_members
 from spritz.core.decide.arrays import split
 from spritz.core.decision import DecisionContext, Refused
-from spritz.core.job.eligibility import eligibility
 from spritz.core.flags import COMPLETING
+from spritz.core.job import het
+from spritz.core.job.eligibility import eligibility
 from spritz.core.job.siblings import succeeded
 from spritz.model.events.job import DependenciesChanged, JobEnded
 from spritz.model.job.record import Hold

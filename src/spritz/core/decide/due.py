@@ -11,14 +11,14 @@ from spritz.core.decide.cancel import signal_step
 from spritz.core.decide.dependency import cancel_if_hopeless, look_again
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
-from spritz.core.decide.running.minutes import end_spent
-from spritz.core.decide.node.states import resume_nodes
 from spritz.core.decide.node.power import look_at_power
-from spritz.core.decide.starting.preempt import finish
+from spritz.core.decide.node.states import resume_nodes
 from spritz.core.decide.reservations.reservation import look_at_reservations
+from spritz.core.decide.running.minutes import end_spent
+from spritz.core.decide.starting.preempt import finish
 from spritz.core.effects import SignalOn
-from spritz.core.pending import terminate
 from spritz.core.job.timers import Due, job_rows
+from spritz.core.pending import terminate
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason

@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
 from spritz.core.decide.dependency import job_is_over
 from spritz.core.decide.gang import resume_on
 from spritz.core.decide.script import launch_script
 from spritz.core.decision import DecisionContext
+from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.job import het
 from spritz.core.job.eligibility import HELD_REASONS
 from spritz.core.job.exit_status import OOM_STATUS, exit_code_of
-from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
+from spritz.model.cluster.power import AWAY
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
 from spritz.model.ids import STEP_EXTERN, STEP_MAX
 from spritz.model.job.cron import following
 from spritz.model.job.record import Hold
-from spritz.model.cluster.power import AWAY
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeState
 

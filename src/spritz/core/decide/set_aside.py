@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, close_steps, node_is_lost
+from spritz.core.job import het
 from spritz.core.pending import terminate
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobEnded, JobHeld, JobNodeGone

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from spritz.core.decide.ending import end_job
 from spritz.core.decide.submission.submit import new_job
 from spritz.core.decision import Refused
-from spritz.core.job.eligibility import HELD_REASONS, eligibility
 from spritz.core.flags import COMPLETING
+from spritz.core.job.eligibility import HELD_REASONS, eligibility
 from spritz.core.job.siblings import HELD, RETURNED, WANTED, entry_of, may_have_copies, peers, with_entry
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobQueued, JobsPurged, JobUpdated

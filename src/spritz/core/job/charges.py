@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.core.job.eligibility import accrues_age, awaits_accrual
 from spritz.core.flags import POWER_UP_NODE
+from spritz.core.job.eligibility import accrues_age, awaits_accrual
 from spritz.model.ids import INFINITE
 from spritz.model.limits.usage import Rates, Usage, rates_of
 from spritz.model.reasons import CORE_REASONS

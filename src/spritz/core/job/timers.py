@@ -15,8 +15,8 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from spritz.core.job import het
 from spritz.core.flags import COMPLETING
+from spritz.core.job import het
 from spritz.core.job.siblings import locked_elsewhere, peers
 from spritz.model.ids import INFINITE
 from spritz.model.limits.minutes import job_seconds

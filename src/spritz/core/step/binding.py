@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from spritz.model.resources import lowest_bits, mask_ids
 from spritz.model.rules.node_shape import core_list_mask, counted_layout
-from spritz.notation import distribution
-from spritz.notation.cpubind import Binding, parse_cpu_bind, parse_gpu_bind
+from spritz.notation.layout import distribution
+from spritz.notation.layout.cpubind import Binding, parse_cpu_bind, parse_gpu_bind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

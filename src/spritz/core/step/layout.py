@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.step.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.core.decision import Refused
-from spritz.core.step.job_nodes import JobNode, asks_gres, asks_memory, job_nodes_of
+from spritz.core.step.binding import Hardware, cpu_masks, gpu_masks, names_others, near_cpus
 from spritz.core.step.gpu_shares import shares_by_task, with_shared
+from spritz.core.step.job_nodes import JobNode, asks_gres, asks_memory, job_nodes_of
 from spritz.model.job import layout
 from spritz.model.job.step import StepNode
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.rules.node_shape import is_shared
-from spritz.notation import distribution, features
+from spritz.notation import features
+from spritz.notation.layout import distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

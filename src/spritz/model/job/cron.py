@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.notation.cron import schedule_of
+from spritz.notation.lines.cron import schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

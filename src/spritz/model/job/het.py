@@ -7,7 +7,8 @@ Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as in Slurm
 from __future__ import annotations
 
 from spritz.model.job.record import Component
-from spritz.notation import hostlist, taskcounts
+from spritz.notation import hostlist
+from spritz.notation.layout import taskcounts
 
 Variables = dict[str, str]
 

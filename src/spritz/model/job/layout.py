@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.notation import distribution
+from spritz.notation.layout import distribution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

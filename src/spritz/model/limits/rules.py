@@ -35,10 +35,10 @@ from spritz.notation.tres import parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from spritz.model.cluster.priority import PriorityPolicy
     from spritz.model.limits.records import PolicyChange
     from spritz.model.node.partition import Partition
     from spritz.model.node.record import Node
-    from spritz.model.cluster.priority import PriorityPolicy
 
 
 class Rules:

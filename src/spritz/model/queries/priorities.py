@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job.job_filter import JobFilter
 from spritz.model.cluster.priority import PriorityFactors, PriorityWeights
+from spritz.model.job.job_filter import JobFilter
 
 
 class ListPriorities(Struct, frozen=True, kw_only=True, omit_defaults=True):

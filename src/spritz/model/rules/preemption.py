@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.limits.records import Qos
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.preemption import PreemptionPolicy, PreemptMode
 
 #: words of PreemptMode that do not say how a job is preempted
 _ASIDE = frozenset({"GANG", "WITHIN", "PRIORITY"})

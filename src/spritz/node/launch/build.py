@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from spritz import installed
-from spritz.config.oci import OciFile
+from spritz.config.relatives.oci import OciFile
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_MAX, step_name
 from spritz.model.job.record import ContainerOptions, Job
 from spritz.model.job.step import Step
@@ -29,7 +29,7 @@ from spritz.node.launch.latest import for_latest
 from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
-from spritz.stepd.usage import job_group_name
+from spritz.stepd.resources.usage import job_group_name
 
 #: the end command of a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()

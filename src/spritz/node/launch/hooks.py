@@ -9,7 +9,8 @@ from spritz.model.job.job_variables import ending_variables, site_variables
 from spritz.model.job.record import Job
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_variables, listed_gpus
-from spritz.notation import hostlist, taskcounts
+from spritz.notation import hostlist
+from spritz.notation.layout import taskcounts
 
 
 def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:

@@ -19,8 +19,8 @@ from spritz.scheduling.plan.notes import PRIORITY, Notes
 from spritz.scheduling.plan.planned_starts import PlannedStarts
 from spritz.scheduling.plan.power_up import POWERED, PowerUpBudget
 from spritz.scheduling.plan.predicted_order import ShortestOrder, SlowdownOrder, predicted
-from spritz.scheduling.plan.preemption.preemptor import Preemptor
 from spritz.scheduling.plan.preemption.in_reservation import make_room
+from spritz.scheduling.plan.preemption.preemptor import Preemptor
 from spritz.scheduling.plan.start_now import StartSearch
 from spritz.scheduling.plan.verdicts import BEYOND_GUARANTEE, partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.view.findings import Findings

@@ -19,9 +19,9 @@ from spritz.notation.extra import is_met
 from spritz.scheduling.view.fabric import Fabric
 
 if TYPE_CHECKING:
+    from spritz.model.cluster.topology import Topology
     from spritz.model.node.partition import Partition
     from spritz.model.resources import NodeCapacity
-    from spritz.model.cluster.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.reservations import Reserved

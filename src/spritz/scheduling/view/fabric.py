@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:
-    from spritz.model.resources import Allocation
     from spritz.model.cluster.topology import Topology
+    from spritz.model.resources import Allocation
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
 

@@ -12,8 +12,8 @@ from spritz.model.cluster.power import is_powered
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.node.record import Node
     from spritz.model.cluster.power import PowerPolicy
+    from spritz.model.node.record import Node
 
 
 class PoweredNodes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
@@ -21,7 +22,6 @@ from spritz.model.limits.records import Policy, PolicyChange
 from spritz.model.limits.rules import Rules
 from spritz.model.node.networks import networks_of
 from spritz.model.node.partition import Partition
-from spritz.model.cluster.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
 from spritz.model.rules.licenses import LicensePool, stock
 from spritz.model.rules.predict import Predictor

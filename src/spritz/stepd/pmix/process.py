@@ -28,7 +28,7 @@ from spritz.stepd.pmix.exchange import Exchange
 from spritz.stepd.pmix.server import Server
 from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING
-from spritz.stepd.start import become
+from spritz.stepd.tasks.start import become
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from spritz.controller.api import deferred
 from spritz.controller.configuration import read_configuration
 from spritz.controller.daemon import STAND_BY, serve
 from spritz.controller.options import Options
-from spritz.runtime.daemonize import Startup
+from spritz.runtime.daemon.daemonize import Startup
 from spritz_testing.daemons import seam, threads
 from spritz_testing.daemons.machine import USERS, PidFile, StoryLogger
 from spritz_testing.daemons.units import Unit

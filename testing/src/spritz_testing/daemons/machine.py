@@ -174,7 +174,7 @@ async def never(*_: object) -> None:
 
 
 class PidFile:
-    """As `runtime.pidfile.PidFile`: at most one daemon of a kind runs on a simulated host anyway."""
+    """As `runtime.daemon.pidfile.PidFile`: at most one daemon of a kind runs on a simulated host anyway."""
 
     def release(self) -> None:
         pass

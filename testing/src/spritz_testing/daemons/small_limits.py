@@ -12,13 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.client.channel import channel
-from spritz.controller.api import deferred, jobs, row_cache
+from spritz.controller.api import deferred
+from spritz.controller.api.queue import jobs
+from spritz.controller.api.queue import row_cache
 from spritz.controller.journal import blobs, images
 from spritz.controller.journal import postgresql as journal_postgresql
 from spritz.controller.journal import reader as journal_reader
 from spritz.controller.scheduler import driver as scheduler
 from spritz.core.job import timers
-from spritz.node import pool
+from spritz.node.supervisors import pool
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -24,7 +24,7 @@ from spritz.model.node_daemon.reports import StepFinished, TaskEnd, Usage
 from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, record
 from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR
-from spritz.stepd.uplink import BROKEN_SECONDS
+from spritz.stepd.clients.uplink import BROKEN_SECONDS
 from spritz_testing.daemons import threads
 from spritz_testing.daemons.local import LocalSocket, pair
 from spritz_testing.daemons.step_clients import StepClient
@@ -66,7 +66,7 @@ _END_SECONDS = 0.0005, 0.005
 
 
 class SimulatedZygote:
-    """As `node.zygote.Zygote`."""
+    """As `node.supervisors.zygote.Zygote`."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.locate import locate_controller
 from spritz.stepd import protocol
-from spritz.stepd.numbered import TELL_BYTES, Kept
+from spritz.stepd.clients.numbered import TELL_BYTES, Kept
 from spritz.stepd.reactor import READABLE, WRITABLE
 
 if TYPE_CHECKING:

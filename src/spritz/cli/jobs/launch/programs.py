@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from spritz.model.errors import SpritzError
-from spritz.notation import multiprog
+from spritz.notation.lines import multiprog
 from spritz.stepd.pmix import binding
 
 #: Values of --mpi that Spritz serves, and old names for "none".

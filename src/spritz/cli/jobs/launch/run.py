@@ -20,7 +20,7 @@ from spritz.cli.jobs.launch.streams.output import Sink
 from spritz.model.ids import step_name
 from spritz.notation import hostlist
 from spritz.stepd import protocol
-from spritz.stepd.labels import Labels
+from spritz.stepd.streams.labels import Labels
 from spritz.stepd.reactor import READABLE, Reactor, Timer
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.model.ids import INFINITE
 from spritz.model.job.job_variables import request_variables
 from spritz.model.job.layout import job_task_counts
-from spritz.notation import hostlist, taskcounts
+from spritz.notation import hostlist
+from spritz.notation.layout import taskcounts
 
 if TYPE_CHECKING:
     from spritz.model.queries.allocations import AllocationGranted

@@ -15,7 +15,8 @@ from spritz.model.ids import step_name
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
-from spritz.notation import hostlist, taskcounts
+from spritz.notation import hostlist
+from spritz.notation.layout import taskcounts
 from spritz.notation.ranges import format_ids
 
 if TYPE_CHECKING:

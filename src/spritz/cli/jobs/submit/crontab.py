@@ -19,8 +19,8 @@ from spritz.client.command.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import CronEntry
-from spritz.notation import shell
-from spritz.notation.cron import CronError, read_line
+from spritz.notation.lines import shell
+from spritz.notation.lines.cron import CronError, read_line
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call.options import Fatal
 from spritz.model.errors import SpritzError
-from spritz.notation import shell
+from spritz.notation.lines import shell
 
 if TYPE_CHECKING:
     from spritz.cli.call.context import Context

@@ -20,11 +20,11 @@ from spritz.client.locate import locate_controller
 from spritz.client.trust.same_machine import is_here
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
+from spritz.model.node_daemon.reports import is_revoked_reason
 from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import ControllerPongs, PingControllers
 from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.nodes import ListNodes, Nodes
-from spritz.model.node_daemon.reports import is_revoked_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

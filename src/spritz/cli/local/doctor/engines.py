@@ -17,7 +17,7 @@ from spritz.cli.local.doctor.finding import NOTE, OK, WRONG, Finding
 from spritz.config import alone
 from spritz.config.diagnostics import Diagnostics
 from spritz.config.files import Files
-from spritz.config.oci import read
+from spritz.config.relatives.oci import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.node.rebooting import order_reboots
-from spritz.model.node.node_features import Unclear, boots_from, may_change, to_activate, ways
 from spritz.model.cluster.power import WAKING
+from spritz.model.node.node_features import Unclear, boots_from, may_change, to_activate, ways
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext

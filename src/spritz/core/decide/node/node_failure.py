@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_whole, may_requeue, node_failure_text, node_gone, requeue_job
-from spritz.core.decide.prolog import launch_when_ready
 from spritz.core.decide.node.wake import begin_if_up
+from spritz.core.decide.prolog import launch_when_ready
 from spritz.core.effects import NotifyOn, TerminateJobOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate_step

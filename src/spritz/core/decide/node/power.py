@@ -20,9 +20,9 @@ from spritz.core.decide.node.powering import dispatch, set_node
 from spritz.core.decide.node.rebooting import timed_out
 from spritz.core.decision import Refused
 from spritz.core.power import Due, power_row, suspend_seconds
+from spritz.model.cluster.power import AWAY
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
-from spritz.model.cluster.power import AWAY
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:

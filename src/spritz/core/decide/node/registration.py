@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.decide.node.changed import came_back
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.job_ids import skip_seen
+from spritz.core.decide.node.changed import came_back
 from spritz.core.decide.node.node_failure import fail_job_on_node, holders, lose_step_on
 from spritz.core.decide.node.rebooting import REBOOTS, after_reboot, booted_since
 from spritz.core.decide.node.wake import nodes_came_up

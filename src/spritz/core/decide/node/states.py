@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from spritz.core.decide.node import power
-from spritz.core.decide.node import powering
-from spritz.core.decide.node import rebooting
 from spritz.core.decide.access import need_admin
+from spritz.core.decide.node import power, powering, rebooting
 from spritz.core.decide.node.node_failure import fail_jobs_on_node
 from spritz.core.decide.node.wake import nodes_came_up
 from spritz.core.decision import DecisionContext, Refused

@@ -23,14 +23,14 @@ from spritz.core.decide.ending import (
 from spritz.core.decide.node.failing_nodes import script_ended
 from spritz.core.decide.node.node_failure import fail_job_on_node
 from spritz.core.decide.starting.preempt import finish
-from spritz.core.job.exit_status import OOM_STATUS, exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING
+from spritz.core.job.exit_status import OOM_STATUS, exit_code_of, signal_of, worse
 from spritz.model.commands.job import Done
 from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN
 from spritz.model.job.record import Hold
-from spritz.model.reasons import Reason
 from spritz.model.node_daemon.reports import ENDED_BY_BOOT
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.signals import signal_description
 

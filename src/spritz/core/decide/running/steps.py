@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
 from spritz.core.decide.access import need_control, need_owner
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, parts, signal_step
@@ -17,6 +16,7 @@ from spritz.core.decide.submission.spec import check_environment, check_open_mod
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
+from spritz.core.job import het
 from spritz.core.pending import launch
 from spritz.core.step.layout import lay_out
 from spritz.core.step.ports import reserved_ports

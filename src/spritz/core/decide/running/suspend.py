@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.decide.access import need_operator
 from spritz.core.decide.arrays import missing_tasks, select
-from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.gang import cpus_are_free, resume_job, suspend_job
+from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.starting.start import cpus_agree
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
+from spritz.core.job import het
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
 from spritz.model.node.partition import Partition

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job.charges import charge_of
 from spritz.core.flags import COMPLETING
+from spritz.core.job.charges import charge_of
 from spritz.core.licenses import choose
 from spritz.model.rules.node_use import NodeUse
 from spritz.model.states import JobState

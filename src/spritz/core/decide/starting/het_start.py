@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.starting.start import power_refusal, start_job, start_refusal
+from spritz.core.job import het
 from spritz.model.rules.components import components_share
 
 if TYPE_CHECKING:

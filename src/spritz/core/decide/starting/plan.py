@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.node import powering
+from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.starting.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.starting.preempt import apply_preemption
 from spritz.core.decide.starting.reclaim import Reclaim
-from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.starting.start import start_job, start_refusal
 from spritz.core.job.siblings import lock_refusal
 from spritz.model.commands.job import Done

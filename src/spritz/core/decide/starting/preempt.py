@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.job import het
 from spritz.core.decide.arrays import split
 from spritz.core.decide.ending import end_whole, may_requeue, requeue_job
-from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.gang import suspend_job
+from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.starting.het_start import start_whole, whole_refusal
 from spritz.core.decide.starting.start import start_job, start_refusal
 from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
+from spritz.core.job import het
+from spritz.model.cluster.preemption import PreemptMode
 from spritz.model.events.job import EndSignalSent, JobPreempted
 from spritz.model.node.reservation import leaving_seconds
 from spritz.model.plan import PlannedStart
-from spritz.model.cluster.preemption import PreemptMode
 from spritz.model.rules.preemption import (
     PreemptionSide,
     exempt_by_mode,

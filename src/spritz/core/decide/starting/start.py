@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.core.decide import prolog
-from spritz.core.decide.node import powering
 from spritz.core.decide.accounts import association_number, limit_refusal
 from spritz.core.decide.arrays import split
-from spritz.core.decide.node.changing import change_refusal, changes, order_changes
 from spritz.core.decide.dependency import job_started
-from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.decide.gang import wait_for_slice
-from spritz.core.job.eligibility import may_wait
+from spritz.core.decide.node import powering
+from spritz.core.decide.node.changing import change_refusal, changes, order_changes
+from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.flags import COMPLETING
+from spritz.core.job.eligibility import may_wait
 from spritz.core.licenses import choose
 from spritz.core.power import needs_power_up, resume_timeout
 from spritz.core.reservations import in_the_way, licenses_used, use_refusal
+from spritz.model.cluster.power import is_powered
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.node.reservation import leaving_seconds
-from spritz.model.cluster.power import is_powered
 from spritz.model.reasons import Reason
 from spritz.model.resources import NodeAllocation, mask_of, mask_text
 from spritz.model.rules.access import barred

@@ -19,7 +19,7 @@ from spritz.model.events.job import JobQueued, JobUpdated
 from spritz.model.job.cron import Crontab, is_zone
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
-from spritz.notation.cron import CronError, schedule_of
+from spritz.notation.lines.cron import CronError, schedule_of
 
 if TYPE_CHECKING:
     from spritz.model.commands.crontab import UpdateCrontab

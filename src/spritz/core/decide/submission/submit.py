@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.job import het
 from spritz.core.decide.accounts import association_number, check_account_limits, with_account
 from spritz.core.decide.arrays import enough_numbers, free_number
 from spritz.core.decide.dependency import (
@@ -23,6 +22,7 @@ from spritz.core.decide.dependency import (
 from spritz.core.decide.submission.memory import with_counted_memory, with_cpus_for_memory, with_default_memory
 from spritz.core.decide.submission.spec import check_submission, with_alternates, with_unique_nodes
 from spritz.core.decision import DecisionContext, Refused
+from spritz.core.job import het
 from spritz.core.job.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates

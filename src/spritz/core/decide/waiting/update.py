@@ -17,10 +17,16 @@ from spritz.core.decide.access import is_operator, may_raise, need_admin, need_c
 from spritz.core.decide.accounts import association_number, check_move, with_account
 from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, single_out, still_open
-from spritz.core.decide.waiting.hold import release_job
 from spritz.core.decide.submission.memory import with_counted_memory
-from spritz.core.decide.submission.spec import check_extra, check_lengths, check_submission, with_alternates, with_unique_nodes
+from spritz.core.decide.submission.spec import (
+    check_extra,
+    check_lengths,
+    check_submission,
+    with_alternates,
+    with_unique_nodes,
+)
 from spritz.core.decide.submission.submit import check_clusters
+from spritz.core.decide.waiting.hold import release_job
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.job.eligibility import HELD_REASONS, accrues_age, eligibility
 from spritz.core.priority import initial_priority

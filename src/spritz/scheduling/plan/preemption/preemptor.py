@@ -26,16 +26,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from spritz.model.cluster.preemption import PreemptMode
 from spritz.model.limits.guarantees import GuaranteedJob, GuaranteeUse, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.cluster.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.rules.preemption import exempt_by_mode, exempt_until, preempt_mode, reclaim_mode, spared, words_of
-from spritz.scheduling.plan.preemption.failed import FailedPreemptions
 from spritz.scheduling.plan.preemption.bound import Bound
+from spritz.scheduling.plan.preemption.failed import FailedPreemptions
 from spritz.scheduling.plan.preemption.rules import PreemptionRules
-from spritz.scheduling.plan.preemption.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, VictimClass, nodes_for, ranked
+from spritz.scheduling.plan.preemption.victim_nodes import (
+    NODES_MIN,
+    NODES_TIMES,
+    Occupied,
+    VictimClass,
+    nodes_for,
+    ranked,
+)
 from spritz.scheduling.plan.preemption.victims import TRIALS, Cleared, Victim, VictimSearch, remove
 from spritz.scheduling.view.occupants import JOBS, class_of
 

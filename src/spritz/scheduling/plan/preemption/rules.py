@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.plan import PlannedVictim
 from spritz.model.cluster.preemption import PreemptMode
+from spritz.model.plan import PlannedVictim
 from spritz.model.rules.preemption import (
     PreemptionSide,
     exempt_by_mode,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
+    from spritz.model.cluster.priority import PriorityInputs
     from spritz.model.limits.catalogue import Touched
     from spritz.model.limits.rules import Rules
-    from spritz.model.cluster.priority import PriorityInputs
 
 
 def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None = None) -> PriorityInputs:

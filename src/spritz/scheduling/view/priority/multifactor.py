@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.ids import INFINITE
 from spritz.model.cluster.priority import PRIORITY_MAX, PriorityFactors, PriorityInputs, PriorityWeights
+from spritz.model.ids import INFINITE
 from spritz.model.rules.job_tres import requested_pairs
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from spritz.accounting.daemon import serve
 from spritz.accounting.engine import open_engine
 from spritz.accounting.store import Store
 from spritz.config.load import load_slurmdbd
-from spritz.runtime.daemonize import Startup
+from spritz.runtime.daemon.daemonize import Startup
 from spritz_testing.daemons.accounting.client import Command, DatabaseClient
 from spritz_testing.daemons.accounting.database import Database
 from spritz_testing.daemons.machine import USERS, PidFile, StoryLogger

@@ -22,8 +22,8 @@ from spritz.model.node.record import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity, mask_ids, mask_of
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling.plan import cycle
-from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU
 from spritz.scheduling.view.projection import Projection
+from spritz.scheduling.view.sharing.fragmentation import WHOLE_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
-from spritz.runtime.daemon_command import error_lines
-from spritz.runtime.daemonize import daemonize, foreground
-from spritz.runtime.pidfile import AlreadyRunning, PidFile
+from spritz.runtime.daemon.daemon_command import error_lines
+from spritz.runtime.daemon.daemonize import daemonize, foreground
+from spritz.runtime.daemon.pidfile import AlreadyRunning, PidFile
 
 if TYPE_CHECKING:
-    from spritz.runtime.daemon_options import Common
-    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.daemon.daemon_options import Common
+    from spritz.runtime.daemon.daemonize import Startup
     from spritz.runtime.privilege import User
 
 

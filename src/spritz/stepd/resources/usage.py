@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from spritz.model.node_daemon.reports import Metric, Usage
 from spritz.stepd import processes
-from spritz.stepd.energy import Energy
-from spritz.stepd.gpu import Gpus
+from spritz.stepd.resources.energy import Energy
+from spritz.stepd.resources.gpu import Gpus
 
 _MIB = 1024 * 1024
 _BLOCK_BYTES = 512

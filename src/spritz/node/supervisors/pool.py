@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spritz.node.supervisors import OnEnd, OnReport, SupervisorLink
+from spritz.node.supervisors.connection import OnEnd, OnReport, SupervisorLink
 
 if TYPE_CHECKING:
     import socket
 
     from spritz.model.node_daemon.reports import RunningStep
-    from spritz.node.zygote import Zygote
+    from spritz.node.supervisors.zygote import Zygote
 
 #: Number of idle supervisors kept for further steps, and for how long.
 IDLE_MAX = 32

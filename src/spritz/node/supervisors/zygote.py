@@ -14,7 +14,7 @@ class Zygote:
     """Starts the process on first use, and again after its death. `log_descriptor` gets its error output.
 
     `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own). `own_namespaces`: tasks get
-    names of their own (`stepd.namespaces`).
+    names of their own (`stepd.tasks.namespaces`).
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import yaml
 from msgspec import Struct
 
 from spritz.config.grammar import Location
-from spritz.config.topology import Entry, TopologyFile, check_sizes
+from spritz.config.relatives.topology import Entry, TopologyFile, check_sizes
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest

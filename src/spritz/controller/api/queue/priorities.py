@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Protocol
 
-from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.queue.filters import matching_jobs
+from spritz.controller.api.queue.jobs import visible_jobs
 from spritz.controller.needs import Clocked, Identifying, Reading
 from spritz.controller.writer.durable import Writing, durable
 from spritz.core.rights import operates

@@ -13,7 +13,7 @@ from spritz.runtime.programs import output_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spritz.config.helpers import HelpersFile
+    from spritz.config.relatives.helpers import HelpersFile
     from spritz.runtime.log import Logger
 
 #: programs that run at once, if one daemon serves many nodes

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from spritz.stepd.notes import note
 from spritz.stepd.spec import SupervisorSpec
-from spritz.stepd.usage import group_name
+from spritz.stepd.resources.usage import group_name
 
 #: attempts to create a group
 _TRIES = 5
@@ -63,7 +63,7 @@ class DeviceGroup:
         if wanted == self._denied:
             return
         if not self._listed:
-            from spritz.stepd.devicefilter import attach
+            from spritz.stepd.resources.devicefilter import attach
 
             self._program = attach(self.path, wanted, self._program)
             self._denied = set(wanted)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
-from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.jobs import shown_jobs
+from spritz.controller.api.queue.filters import matching_jobs
+from spritz.controller.api.queue.jobs import shown_jobs
 from spritz.controller.needs import Clocked, Identifying, Logged, Reading
 from spritz.controller.writer.durable import Writing, durable
 from spritz.controller.writer.listeners import Loss

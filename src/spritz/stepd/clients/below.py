@@ -15,10 +15,10 @@ import socket
 from collections.abc import Callable
 
 from spritz.stepd import protocol
-from spritz.stepd.clients import ClientLink
+from spritz.stepd.clients.connections import ClientLink
 from spritz.stepd.reactor import READABLE, Reactor
 from spritz.stepd.spec import SupervisorSpec
-from spritz.stepd.start import AsUser
+from spritz.stepd.tasks.start import AsUser
 
 
 class Below:

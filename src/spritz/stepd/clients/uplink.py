@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from spritz.stepd import protocol
-from spritz.stepd.clients import (
+from spritz.stepd.clients.connections import (
     ELSEWHERE_SECONDS,
     QUEUE_HIGH_BYTES,
     ClientLink,
@@ -22,10 +22,10 @@ from spritz.stepd.clients import (
     is_elsewhere,
     is_trusted,
 )
-from spritz.stepd.numbered import TELL_BYTES, Kept
+from spritz.stepd.clients.numbered import TELL_BYTES, Kept
 from spritz.stepd.reactor import READABLE, Reactor, Timer
 from spritz.stepd.spec import Identity, SupervisorSpec
-from spritz.stepd.start import AsUser
+from spritz.stepd.tasks.start import AsUser
 
 #: How long the parent may take to listen; its prolog may still run.
 PARENT_SECONDS = 5.0

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spritz.controller.api.filters import matching_jobs
+from spritz.controller.api.queue.filters import matching_jobs
 from spritz.controller.api.private import hides_jobs, may_see
-from spritz.controller.api.row_cache import CachedListings
-from spritz.controller.api.rows import row_of
+from spritz.controller.api.queue.row_cache import CachedListings
+from spritz.controller.api.queue.rows import row_of
 from spritz.controller.journal.kept import Storing
 from spritz.controller.needs import Clocked, Identifying, Logged, Reading
 from spritz.controller.scheduler.estimates import Estimates

@@ -12,10 +12,10 @@ import signal
 from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
-from spritz.stepd import namespaces
+from spritz.stepd.tasks import namespaces
 from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING, SupervisorSpec, TaskSpec
-from spritz.stepd.start import become
+from spritz.stepd.tasks.start import become
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

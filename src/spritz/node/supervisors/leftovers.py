@@ -20,7 +20,8 @@ from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.notation.octets import octets
 from spritz.process_identity import Process, exists, identify, send, status_of
-from spritz.stepd import control, epilogs, processes, spec
+from spritz.stepd import control, processes, spec
+from spritz.stepd.tasks import epilogs
 
 _PATIENCE_SECONDS = 10.0
 

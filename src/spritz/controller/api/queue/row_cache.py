@@ -15,7 +15,7 @@ from msgspec import Raw
 from msgspec.msgpack import Encoder
 from msgspec.structs import replace
 
-from spritz.controller.api.rows import row_of
+from spritz.controller.api.queue.rows import row_of
 from spritz.model.job.record import Job
 from spritz.wire.non_utf8 import encodable
 

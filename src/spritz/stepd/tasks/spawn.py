@@ -11,7 +11,8 @@ import resource
 from collections.abc import Callable
 
 from spritz.notation.octets import octets
-from spritz.stepd import start, usage
+from spritz.stepd.tasks import start
+from spritz.stepd.resources import usage
 from spritz.stepd.spec import SupervisorSpec, TaskSpec
 
 #: the compiled code; None if it was installed without a C compiler

@@ -11,7 +11,7 @@ import time
 from msgspec import Struct
 
 from spritz.model.resources import GresCapacity
-from spritz.node.gpu_detection import by_model, nvml_devices
+from spritz.node.hardware.gpu_detection import by_model, nvml_devices
 from spritz.node.launch.affinity import Topology
 
 _MIB = 1024 * 1024

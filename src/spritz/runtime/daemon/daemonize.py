@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from spritz.process_identity import Process, identify, send
 from spritz.runtime.log import flush, flush_standard_streams
-from spritz.runtime.systemd import ServiceManager
+from spritz.runtime.daemon.systemd import ServiceManager
 
 _SERVES = b"\0serves"
 
