@@ -19,8 +19,8 @@ import pytest
 from spritz.model.job.record import Job
 from spritz.model.node_daemon.launch import SuspendTasks
 from spritz.node.cgroup import directory_name, prepare_tree
-from spritz.stepd.tree import is_frozen
 from spritz.stepd.resources.usage import group_name
+from spritz.stepd.tree import is_frozen
 from tests.ports import free_port
 
 from .node_harness import NodeCluster, need_version_2, running, wait_until

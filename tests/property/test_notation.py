@@ -8,18 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.notation import dependency, duration, features, filename, getopt, gres, hostlist, jobid, memory, names, nodecount, ranges, signals, times, tres
-from spritz.notation.layout import cpubind
-from spritz.notation.layout import distribution
-from spritz.notation.lines import shell
-from spritz.notation.layout import taskcounts
+from spritz.notation import (
+    dependency,
+    duration,
+    features,
+    filename,
+    getopt,
+    gres,
+    hostlist,
+    jobid,
+    memory,
+    names,
+    nodecount,
+    ranges,
+    signals,
+    times,
+    tres,
+)
 from spritz.notation.dependency import Dependency
-from spritz.notation.layout.distribution import Distribution
 from spritz.notation.errors import NotationError
 from spritz.notation.features import Constraint, Feature, Group
 from spritz.notation.getopt import NONE, OPTIONAL, REQUIRED, Option, Options
 from spritz.notation.gres import GresRequest
 from spritz.notation.jobid import STEP_BATCH, STEP_EXTERN, STEP_ID_MAX, STEP_INTERACTIVE, JobReference
+from spritz.notation.layout import cpubind, distribution, taskcounts
+from spritz.notation.layout.distribution import Distribution
+from spritz.notation.lines import shell
 from spritz.notation.signals import SignalOption
 
 WORD = st.text("abxyz", min_size=1, max_size=4)

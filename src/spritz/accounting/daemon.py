@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from spritz.client.trust.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemon.daemonize import Startup
-    from spritz.runtime.log import Logger
     from spritz.runtime.daemon.pidfile import PidFile
+    from spritz.runtime.log import Logger
 
 #: Seconds that reading slurmdbd.conf again may take.
 READ_SECONDS = 60.0

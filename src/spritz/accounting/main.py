@@ -17,9 +17,9 @@ from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
 from spritz.runtime.daemon.daemon_command import require, run_daemon
+from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 from spritz.runtime.limits import allow_many_files
 from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
-from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:

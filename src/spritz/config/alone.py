@@ -13,12 +13,9 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.config import gres, load
-from spritz.config.relatives import containers
-from spritz.config.relatives import helpers
-from spritz.config.relatives import oci
-from spritz.config.relatives import topology
 from spritz.config.diagnostics import Diagnostics
 from spritz.config.files import Files
+from spritz.config.relatives import containers, helpers, oci, topology
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest
@@ -113,7 +110,7 @@ def _topology(files: Files, path: str, diagnostics: Diagnostics) -> str:
 
 
 def _topology_yaml(files: Files, path: str, diagnostics: Diagnostics) -> str:
-    from spritz.config.relatives import topology_yaml# few have such a file, and none else needs what reads it
+    from spritz.config.relatives import topology_yaml  # few have such a file, and none else needs what reads it
 
     text = files.text(path)
     if text is None:

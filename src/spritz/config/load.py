@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.config import build, check, gres, typed
-from spritz.config.relatives import containers
-from spritz.config.relatives import helpers
-from spritz.config.relatives import oci
-from spritz.config.relatives import topology
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Location, Malformed, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
+from spritz.config.relatives import containers, helpers, oci, topology
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.model.node.networks import misplaced
 from spritz.notation import hostlist
@@ -133,7 +130,7 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
     beside = os.path.join(os.path.dirname(path), "topology.yaml")
     text = files.text(beside)
     if text is not None:
-        from spritz.config.relatives import topology_yaml# few have such a file, and none else needs what reads it
+        from spritz.config.relatives import topology_yaml  # few have such a file, and none else needs what reads it
 
         networks_read = topology_yaml.read(text, beside, diagnostics)
         networks = []

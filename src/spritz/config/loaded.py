@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.config.relatives.containers import ContainersFile
 from spritz.config.diagnostics import Diagnostic
 from spritz.config.gres import GresFile
-from spritz.config.relatives.helpers import HelpersFile
 from spritz.config.kinds import Value
+from spritz.config.relatives.containers import ContainersFile
+from spritz.config.relatives.helpers import HelpersFile
 from spritz.config.relatives.oci import OciFile
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings

@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
     from spritz.runtime.daemon.daemonize import Startup
-    from spritz.runtime.log import Logger
     from spritz.runtime.daemon.pidfile import PidFile
+    from spritz.runtime.log import Logger
 
 #: Seconds for node daemons to acknowledge `scontrol shutdown`.
 STOP_DAEMONS_SECONDS = 5.0

@@ -21,9 +21,9 @@ from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
 from spritz.runtime.daemon.daemon_command import require, run_daemon
+from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 from spritz.runtime.limits import allow_many_files
 from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
-from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
 from spritz.runtime.tasks import run
 
 #: Same as `daemon.STAND_BY`, whose module takes long to import.

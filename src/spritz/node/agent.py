@@ -40,16 +40,16 @@ from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
 from spritz.node.container import SHARED_MEMORY
-from spritz.node.hardware.gpu_detection import FoundGpus, with_gpus
 from spritz.node.hardware.detection import uptime_seconds
+from spritz.node.hardware.gpu_detection import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
-from spritz.node.supervisors.leftovers import end, end_and_forget, end_containers, leftovers, orphans
 from spritz.node.machine import Machine
-from spritz.node.supervisors.pool import Pool
 from spritz.node.reporter import Reporter
 from spritz.node.supervisors.connection import kill_supervisor
+from spritz.node.supervisors.leftovers import end, end_and_forget, end_containers, leftovers, orphans
+from spritz.node.supervisors.pool import Pool
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes

@@ -16,8 +16,8 @@ from spritz.process_identity import Process, identify
 from spritz.stepd import processes
 from spritz.stepd.resources import devicefilter
 from spritz.stepd.resources.confine import inherit_cpuset
-from spritz.stepd.tree import ADOPTED, TASKS
 from spritz.stepd.resources.usage import JOB_GROUP, group_name
+from spritz.stepd.tree import ADOPTED, TASKS
 
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]

@@ -42,13 +42,13 @@ from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.hardware.daemon_cores import run_on
 from spritz.node.enforcement import EARLIER, enforcement_by_resource
-from spritz.node.hardware.feature_helpers import FeatureHelpers
 from spritz.node.forwarding import Forwarder
+from spritz.node.hardware.daemon_cores import run_on
+from spritz.node.hardware.detection import disk_mib
+from spritz.node.hardware.feature_helpers import FeatureHelpers
 from spritz.node.hardware.gpu_detection import fitted, nvml_devices
 from spritz.node.metrics.gpu_use import GpuUse
-from spritz.node.hardware.detection import disk_mib
 from spritz.node.metrics.job_mapping import gpus_of, write_mapping
 from spritz.node.metrics.job_use import JobUse
 from spritz.node.supervisors.zygote import Zygote

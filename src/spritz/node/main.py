@@ -28,15 +28,15 @@ from spritz.node import cgroup
 from spritz.node.daemon import Daemon, node_socket
 from spritz.node.dynamic_node import introduce
 from spritz.node.hardware.detection import describe, detect
-from spritz.node.supervisors.leftovers import forget_all
 from spritz.node.options import USAGE, Options, parse
 from spritz.node.settings import CgroupDirectories, controllers_taken, daemon_settings, holds, own_nodes, spool_of
 from spritz.node.spool import try_socket
+from spritz.node.supervisors.leftovers import forget_all
 from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.daemon.daemon_command import run_daemon
-from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
 from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
+from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
 from spritz.runtime.tasks import run
 from spritz.stepd.tasks.namespaces import may_cover
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from spritz.client.locate import DEFAULT_DATABASE_PORT
+from spritz.config.loaded import LoadedConfig
 from spritz.config.relatives import containers
 from spritz.config.relatives.helpers import HelpersFile
-from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import Settings, substitute
 from spritz.model.cluster.topology import Topology as Network
 from spritz.model.errors import SpritzError

@@ -18,8 +18,8 @@ from spritz.model.errors import SpritzError
 from spritz.rest.options import USAGE, Options, parse
 from spritz.runtime import log
 from spritz.runtime.daemon.daemon_command import run_daemon
-from spritz.runtime.limits import allow_many_files
 from spritz.runtime.daemon.service import open_log
+from spritz.runtime.limits import allow_many_files
 from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from spritz.model.errors import SpritzError
 from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.daemon.daemon_command import run_daemon
-from spritz.runtime.limits import allow_many_files
 from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached
+from spritz.runtime.limits import allow_many_files
 from spritz.runtime.tasks import run
 from spritz.sack.daemon import serve
 from spritz.sack.options import USAGE, Options, parse

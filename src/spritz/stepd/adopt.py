@@ -14,10 +14,10 @@ from spritz.model.errors import UnsupportedFormat
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.process_identity import Process, lives
 from spritz.stepd import processes, record
-from spritz.stepd.tasks import namespaces
-from spritz.stepd.spec import RECORD, SupervisorSpec
-from spritz.stepd.tree import ADOPTED, is_frozen
 from spritz.stepd.resources.usage import group_name
+from spritz.stepd.spec import RECORD, SupervisorSpec
+from spritz.stepd.tasks import namespaces
+from spritz.stepd.tree import ADOPTED, is_frozen
 
 
 class NotHeld(Exception):

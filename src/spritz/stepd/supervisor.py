@@ -34,23 +34,23 @@ from spritz.model.node_daemon.reports import StepFinished, TaskEnd
 from spritz.model.scarcity import SCARCE, UNWRITABLE
 from spritz.notation.octets import octets
 from spritz.stepd import control, processes, protocol, record
-from spritz.stepd.tasks import epilogs
-from spritz.stepd.clients.group import ClientGroup
 from spritz.stepd.clients.connections import ClientUnreachable
-from spritz.stepd.resources.confine import Confinement
+from spritz.stepd.clients.group import ClientGroup
 from spritz.stepd.daemonlink import DaemonLink
-from spritz.stepd.resources.energy import counters
-from spritz.stepd.streams.files import StreamError
-from spritz.stepd.resources.gpu import visible_in
 from spritz.stepd.notes import note
-from spritz.stepd.streams.outlet import Outlet
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
+from spritz.stepd.resources.confine import Confinement
+from spritz.stepd.resources.energy import counters
+from spritz.stepd.resources.gpu import visible_in
 from spritz.stepd.resources.siblings import Siblings
-from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
-from spritz.stepd.tasks.start import AsUser
-from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
-from spritz.stepd.tree import Tree
 from spritz.stepd.resources.usage import MemoryGroup, StepUsage, sample_intervals
+from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
+from spritz.stepd.streams.files import StreamError
+from spritz.stepd.streams.outlet import Outlet
+from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
+from spritz.stepd.tasks import epilogs
+from spritz.stepd.tasks.start import AsUser
+from spritz.stepd.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import octets
 from spritz.stepd import protocol
-from spritz.stepd.tasks import start
+from spritz.stepd.notes import note
+from spritz.stepd.reactor import Reactor
+from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
 from spritz.stepd.streams.files import StreamFiles
 from spritz.stepd.streams.labels import Labels
-from spritz.stepd.notes import note
 from spritz.stepd.streams.outlet import Outlet
-from spritz.stepd.reactor import Reactor
-from spritz.stepd.tasks.spawn import start_task
-from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
-from spritz.stepd.tasks.start import Streams
 from spritz.stepd.streams.pumps import Chunk, InputPump, OutputPump
+from spritz.stepd.tasks import start
+from spritz.stepd.tasks.spawn import start_task
+from spritz.stepd.tasks.start import Streams
 
 if TYPE_CHECKING:
     from spritz.stepd.pmi import PmiServer

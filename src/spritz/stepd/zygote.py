@@ -17,14 +17,14 @@ import socket
 
 from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, processes, record, spec
-from spritz.stepd.tasks import namespaces
-from spritz.stepd.resources.confine import Confinement
 from spritz.stepd.daemonlink import GIVEN_UP, Listener
 from spritz.stepd.notes import note
 from spritz.stepd.rehearsal import rehearse
-from spritz.stepd.tasks.script import write_script
-from spritz.stepd.supervisor import Supervisor
+from spritz.stepd.resources.confine import Confinement
 from spritz.stepd.resources.usage import MemoryGroup
+from spritz.stepd.supervisor import Supervisor
+from spritz.stepd.tasks import namespaces
+from spritz.stepd.tasks.script import write_script
 
 #: Steps after which a supervisor ends, together with anything that it has leaked.
 STEPS_MAX = 100

@@ -20,11 +20,11 @@ from spritz.cli.call.entry import call
 from spritz.client.channel.handling import Call, Handler
 from spritz.client.locate import controller_socket_name
 from spritz.controller.api.commands import PLAIN_COMMANDS
-from spritz.controller.api.queue.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
-from spritz.controller.api.reservations import ReservationApi
+from spritz.controller.api.queue.jobs import JobQueries
 from spritz.controller.api.queue.steps import StepQueries
+from spritz.controller.api.reservations import ReservationApi
 from spritz.model.cluster.settings import Caller
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.node.record import NodeSample

@@ -14,8 +14,8 @@ from spritz.cli.jobs.launch.settings import Settings
 from spritz.cli.jobs.launch.streams.redirection import Streams, open_input, open_output
 from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
-from spritz.stepd.streams.labels import Labels
 from spritz.stepd.pmix import binding
+from spritz.stepd.streams.labels import Labels
 
 
 def test_labels_are_as_wide_as_the_largest_rank_and_stand_before_each_line() -> None:

@@ -52,11 +52,11 @@ def before_the_first_byte(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("sbatch", "--wrap", "true"), 46),
-        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 50),
-        (("srun", "true"), 61),
-        (("srun", "-N4", "-n4", "-l", "true"), 61),
-        (("salloc", "true"), 57),
+        (("sbatch", "--wrap", "true"), 49),
+        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 53),
+        (("srun", "true"), 63),
+        (("srun", "-N4", "-n4", "-l", "true"), 63),
+        (("salloc", "true"), 59),
     ],
 )
 def test_little_is_loaded_before_the_first_byte(site: Site, words: tuple[str, ...], most: int) -> None:

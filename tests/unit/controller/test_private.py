@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import to_builtins
 
-from spritz.controller.api.queue.jobs import shown_jobs, visible_jobs
 from spritz.controller.api.limit_usage import shown, standings
 from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
+from spritz.controller.api.queue.jobs import shown_jobs, visible_jobs
 from spritz.model.cluster.settings import Caller, ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.errors import SpritzError

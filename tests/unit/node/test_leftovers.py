@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tests.golden import samples
 
 from spritz.node import cgroup
-from spritz.node.supervisors import leftovers
 from spritz.node.spool import Spool
+from spritz.node.supervisors import leftovers
 from spritz.process_identity import Process, identify, lives
 from spritz.stepd import processes, record, spec
 

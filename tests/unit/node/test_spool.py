@@ -21,9 +21,9 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.scarcity import UNWRITABLE
 from spritz.node import spool as spools
 from spritz.node import stored_job
-from spritz.node.supervisors.leftovers import forget_all
 from spritz.node.main import _need_sockets
 from spritz.node.spool import LeftSteps, Spool, connect, give_up, read_record, sync
+from spritz.node.supervisors.leftovers import forget_all
 from spritz.stepd import daemonlink, record, spec
 
 NOTHING = LeftSteps(found=[], unreadable=[], unsupported=[])

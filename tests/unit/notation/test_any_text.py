@@ -8,13 +8,26 @@ from datetime import UTC
 
 import pytest
 
-from spritz.notation import dependency, duration, features, filename, getopt, gres, hostlist, jobid, memory, names, nodecount, ranges, signals, times, tres
-from spritz.notation.layout import cpubind
-from spritz.notation.layout import distribution
-from spritz.notation.lines import multiprog
-from spritz.notation.lines import shell
-from spritz.notation.layout import taskcounts
+from spritz.notation import (
+    dependency,
+    duration,
+    features,
+    filename,
+    getopt,
+    gres,
+    hostlist,
+    jobid,
+    memory,
+    names,
+    nodecount,
+    ranges,
+    signals,
+    times,
+    tres,
+)
 from spritz.notation.errors import NotationError, shown
+from spritz.notation.layout import cpubind, distribution, taskcounts
+from spritz.notation.lines import multiprog, shell
 
 TABLE = getopt.Options([getopt.Option("nodes", "N", getopt.REQUIRED), getopt.Option("name", "J", getopt.REQUIRED)])
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.notation.layout import cpubind
-from spritz.notation.layout import distribution
-from spritz.notation.layout import taskcounts
+from spritz.notation.layout import cpubind, distribution, taskcounts
 from spritz.notation.layout.cpubind import BindError, Binding
 from spritz.notation.layout.distribution import Distribution, DistributionError
 from spritz.notation.layout.taskcounts import TaskCountError

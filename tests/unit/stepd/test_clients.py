@@ -11,9 +11,9 @@ import pytest
 
 from spritz.stepd import protocol
 from spritz.stepd.clients.connections import ClientUnreachable, connect, is_led
+from spritz.stepd.clients.uplink import Attempt
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import Identity, SupervisorSpec
-from spritz.stepd.clients.uplink import Attempt
 
 ALICE, SLURM = 65001, 65002
 

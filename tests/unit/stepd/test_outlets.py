@@ -14,9 +14,9 @@ import pytest
 
 from spritz.model.node_daemon.reports import TaskEnd
 from spritz.stepd import control, spec
+from spritz.stepd.reactor import Reactor
 from spritz.stepd.streams import outlet
 from spritz.stepd.streams.outlet import Outlet, is_local
-from spritz.stepd.reactor import Reactor
 
 from .conftest import Running, TaskSpec, Zygote, wait_until
 

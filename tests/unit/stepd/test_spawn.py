@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 
 from spritz.stepd import spec
-from spritz.stepd.tasks import namespaces
-from spritz.stepd.tasks import spawn
-from spritz.stepd.tasks import start
+from spritz.stepd.tasks import namespaces, spawn, start
 
 pytestmark = pytest.mark.skipif(spawn.quick is None, reason="installed without the compiled part")
 

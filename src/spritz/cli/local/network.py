@@ -45,7 +45,7 @@ def open_to_machines(paths: ClusterPaths, address: str) -> None:
         )
     if not os.path.exists(paths.cluster_key):
         try:
-            from spritz.runtime import authority# noqa: F401  # before anything is changed
+            from spritz.runtime import authority  # noqa: F401  # before anything is changed
         except ImportError as error:
             raise SpritzError(
                 f"--listen needs the package cryptography: {error}", hint=pip_install("machines")

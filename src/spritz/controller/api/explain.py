@@ -14,9 +14,9 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.channel.handling import DEFERRED, Deferred
 from spritz.controller.api.children import Children
+from spritz.controller.api.private import hides_jobs
 from spritz.controller.api.queue.filters import matching_jobs
 from spritz.controller.api.queue.jobs import visible_jobs
-from spritz.controller.api.private import hides_jobs
 from spritz.controller.needs import Clocked, Identifying, Logged, Reading
 from spritz.controller.scheduler.forecasts import history_of
 from spritz.controller.writer.durable import Writing

@@ -14,16 +14,16 @@ from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
-from spritz.controller.api.queue.jobs import JobQueries
 from spritz.controller.api.limit_usage import LimitUsageQueries
 from spritz.controller.api.listings import LISTINGS_MAX, in_own_place
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
+from spritz.controller.api.queue.jobs import JobQueries
 from spritz.controller.api.queue.priorities import PriorityQueries
+from spritz.controller.api.queue.steps import StepQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
-from spritz.controller.api.queue.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.callers.identity import identified
 from spritz.controller.journal.kept import Journaled, Replaying, Storing

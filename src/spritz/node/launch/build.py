@@ -28,8 +28,8 @@ from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, stale_va
 from spritz.node.launch.latest import for_latest
 from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
-from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 from spritz.stepd.resources.usage import job_group_name
+from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
 #: the end command of a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()

@@ -17,9 +17,9 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
 from spritz.node.launch.latest import for_latest
 from spritz.notation import hostlist
-from spritz.notation.layout import taskcounts
 from spritz.notation.dependency import Dependency
 from spritz.notation.dependency import format as format_dependencies
+from spritz.notation.layout import taskcounts
 from spritz.notation.octets import octets
 from spritz.notation.ranges import format_ids
 

@@ -12,10 +12,10 @@ from spritz.model.ids import INFINITE
 from spritz.model.job.record import ContainerOptions, Dependency, EndSignal, ResourceLimit, Sharing
 from spritz.model.resources import GresRequest
 from spritz.notation import dependency, gres, mail_types, memory, nodecount, signals
-from spritz.notation.layout import distribution
-from spritz.notation.layout.cpubind import parse_cpu_bind, parse_gpu_bind
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
+from spritz.notation.layout import distribution
+from spritz.notation.layout.cpubind import parse_cpu_bind, parse_gpu_bind
 from spritz.rest.answers import Refused
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import NoReturn
 
 from spritz.process_identity import Process, identify, send
-from spritz.runtime.log import flush, flush_standard_streams
 from spritz.runtime.daemon.systemd import ServiceManager
+from spritz.runtime.log import flush, flush_standard_streams
 
 _SERVES = b"\0serves"
 

@@ -9,13 +9,20 @@ from collections.abc import Callable
 
 from spritz.stepd import processes, protocol
 from spritz.stepd.clients.below import Below
-from spritz.stepd.clients.connections import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect, is_led
+from spritz.stepd.clients.connections import (
+    CONNECT_SECONDS,
+    QUEUE_HIGH_BYTES,
+    ClientLink,
+    ClientUnreachable,
+    connect,
+    is_led,
+)
+from spritz.stepd.clients.uplink import Uplink
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import SupervisorSpec
-from spritz.stepd.tasks.start import AsUser
 from spritz.stepd.streams.pumps import Chunk
 from spritz.stepd.taskgroup import Task, TaskGroup, set_window
-from spritz.stepd.clients.uplink import Uplink
+from spritz.stepd.tasks.start import AsUser
 
 AnyLink = ClientLink | Uplink
 

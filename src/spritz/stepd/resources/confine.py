@@ -14,8 +14,8 @@ import stat
 from collections.abc import Callable
 
 from spritz.stepd.notes import note
-from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.resources.usage import group_name
+from spritz.stepd.spec import SupervisorSpec
 
 #: attempts to create a group
 _TRIES = 5

@@ -12,9 +12,9 @@ import signal
 from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
-from spritz.stepd.tasks import namespaces
 from spritz.stepd.reactor import close_in_child
 from spritz.stepd.spec import NOTHING, SupervisorSpec, TaskSpec
+from spritz.stepd.tasks import namespaces
 from spritz.stepd.tasks.start import become
 
 if TYPE_CHECKING:

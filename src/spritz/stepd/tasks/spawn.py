@@ -11,9 +11,9 @@ import resource
 from collections.abc import Callable
 
 from spritz.notation.octets import octets
-from spritz.stepd.tasks import start
 from spritz.stepd.resources import usage
 from spritz.stepd.spec import SupervisorSpec, TaskSpec
+from spritz.stepd.tasks import start
 
 #: the compiled code; None if it was installed without a C compiler
 quick: Callable[..., tuple[int, int, int, int]] | None

@@ -15,10 +15,10 @@ import termios
 from typing import NoReturn
 
 from spritz.notation.octets import octets
-from spritz.stepd.tasks import namespaces
 from spritz.stepd.reactor import close_in_child
-from spritz.stepd.spec import Identity, SupervisorSpec, TaskSpec
 from spritz.stepd.resources.usage import expose_to_oom_killer
+from spritz.stepd.spec import Identity, SupervisorSpec, TaskSpec
+from spritz.stepd.tasks import namespaces
 
 #: Where standard streams of a task come from and go to: descriptors of the parent.
 Streams = tuple[int, int, int]

@@ -25,19 +25,16 @@ from spritz.model.commands.job import Done
 from spritz.model.node.record import NodeConfig, NodeSample
 from spritz.model.node_daemon.launch import Accepted
 from spritz.node import agent, cgroup, daemon, dynamic_node, health, hosts, main, settings, spool
-from spritz.node.hardware import daemon_cores
-from spritz.node.hardware import gpu_detection
-from spritz.node.metrics import gpu_use
+from spritz.node.hardware import daemon_cores, gpu_detection
 from spritz.node.hardware import detection as hardware
-from spritz.node.supervisors import leftovers
-from spritz.node.supervisors import pool
-from spritz.node.supervisors import connection as supervisors
-from spritz.node.supervisors import zygote
-from spritz.node.hardware.gpu_detection import Device
 from spritz.node.hardware.detection import Hardware
+from spritz.node.hardware.gpu_detection import Device
 from spritz.node.launch import build
 from spritz.node.launch.affinity import Topology
+from spritz.node.metrics import gpu_use
 from spritz.node.options import Options
+from spritz.node.supervisors import connection as supervisors
+from spritz.node.supervisors import leftovers, pool, zygote
 from spritz.process_identity import Status
 from spritz.runtime import disk
 from spritz.runtime.daemon.daemonize import Startup

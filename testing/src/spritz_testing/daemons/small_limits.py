@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.client.channel import channel
 from spritz.controller.api import deferred
-from spritz.controller.api.queue import jobs
-from spritz.controller.api.queue import row_cache
+from spritz.controller.api.queue import jobs, row_cache
 from spritz.controller.journal import blobs, images
 from spritz.controller.journal import postgresql as journal_postgresql
 from spritz.controller.journal import reader as journal_reader

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from spritz.model.node_daemon.reports import StepFinished, TaskEnd, Usage
 from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, record
-from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR
 from spritz.stepd.clients.uplink import BROKEN_SECONDS
+from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR
 from spritz_testing.daemons import threads
 from spritz_testing.daemons.local import LocalSocket, pair
 from spritz_testing.daemons.step_clients import StepClient

@@ -20,8 +20,8 @@ from spritz.cli.jobs.launch.streams.output import Sink
 from spritz.model.ids import step_name
 from spritz.notation import hostlist
 from spritz.stepd import protocol
-from spritz.stepd.streams.labels import Labels
 from spritz.stepd.reactor import READABLE, Reactor, Timer
+from spritz.stepd.streams.labels import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.cli.call.options import Fatal
 from spritz.cli.jobs.submit.refusals import PARSE_STATUS, Fields, Source, invalid, not_built
 from spritz.model.errors import SpritzError
-from spritz.notation.layout import cpubind
-from spritz.notation.layout import distribution
 from spritz.notation.errors import NotationError, shown
+from spritz.notation.layout import cpubind, distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable

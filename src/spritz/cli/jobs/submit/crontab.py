@@ -19,9 +19,9 @@ from spritz.client.command.sync import submit_key
 from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import CronEntry
+from spritz.notation.errors import NotationError
 from spritz.notation.lines import shell
 from spritz.notation.lines.cron import CronError, read_line
-from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spritz.controller.api.queue.filters import matching_jobs
 from spritz.controller.api.private import hides_jobs, may_see
+from spritz.controller.api.queue.filters import matching_jobs
 from spritz.controller.api.queue.row_cache import CachedListings
 from spritz.controller.api.queue.rows import row_of
 from spritz.controller.journal.kept import Storing

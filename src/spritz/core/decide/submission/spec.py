@@ -27,9 +27,8 @@ from spritz.model.rules.access import barrier
 from spritz.model.rules.availability import queues_jobs
 from spritz.model.rules.licenses import stock
 from spritz.notation import extra, features
-from spritz.notation.layout import cpubind
-from spritz.notation.layout import distribution
 from spritz.notation.errors import NotationError, shown
+from spritz.notation.layout import cpubind, distribution
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as parse_licenses
 
