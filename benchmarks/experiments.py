@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from spritz.experiments import snapshot
-from spritz.experiments.store import Store
+from spritz.experiments.code import snapshot
+from spritz.experiments.records.store import Store
 
 SPRITZ = [sys.executable, "-c", "from spritz.cli.spritz import entry; entry()"]
 

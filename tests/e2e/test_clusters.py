@@ -24,9 +24,9 @@ import yaml
 from sqlalchemy import make_url
 
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.k8s.cluster_objects import REST_PORT
-from spritz.k8s.clusters import Clusters
-from spritz.k8s.control import Control
+from spritz.k8s.custom_resources.cluster_objects import REST_PORT
+from spritz.k8s.custom_resources.clusters import Clusters
+from spritz.k8s.custom_resources.control import Control
 from spritz_testing.kubernetes.nodes import Machine, Nodes
 from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.conformance import databases

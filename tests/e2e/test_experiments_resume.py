@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import resuming, states
+from spritz.experiments.job import resuming, states
 from tests.conformance.cluster import SITE, node_command
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, git

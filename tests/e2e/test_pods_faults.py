@@ -14,8 +14,8 @@ import yaml
 
 from spritz.k8s.api import Api
 from spritz.k8s.operator import operate
-from spritz.k8s.placing import COMMENT
 from spritz.k8s.policy import Policy, read
+from spritz.k8s.scheduling.placing import COMMENT
 from spritz.k8s.slurm import Slurm
 from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import Site, token

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import yaml
 
+from spritz.k8s.admission.custom_resources import PATH, ResourceAdmission
+from spritz.k8s.admission.webhooks import Webhooks
 from spritz.k8s.api import MERGE, Api, ApiFailure, failure_of
-from spritz.k8s.resource_admission import PATH, ResourceAdmission
-from spritz.k8s.webhooks import Webhooks
 from spritz_testing.kubernetes.nodes import Machine, Nodes
 from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.unit.k8s.test_chart import apply

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 import yaml
 
-from spritz.k8s import certificates
-from spritz.k8s.admission import pod_answers
+from spritz.k8s.admission import certificates
+from spritz.k8s.admission.pods import pod_answers
+from spritz.k8s.admission.webhooks import Webhooks
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.k8s.webhooks import Webhooks
 from spritz_testing.kubernetes.server import KubeServer
 from tests.unit.k8s.test_chart import apply
 

@@ -80,8 +80,8 @@ from spritz.model.node_daemon.reports import (
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobFlag, JobState, NodeState
 from spritz.model.triggers import ClearTriggers, SetTrigger
-from spritz.presentation.job_fields import FIELDS
-from spritz.presentation.job_record import record_text
+from spritz.presentation.job.job_fields import FIELDS
+from spritz.presentation.job.job_record import record_text
 from spritz.presentation.json.jobs import job_json
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder

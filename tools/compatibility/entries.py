@@ -15,16 +15,16 @@ SUBMISSION = ("sbatch", "srun", "salloc")
 
 #: (title, module, name of its table) of the fields of listings
 _FIELDS = (
-    ("squeue letters for jobs", "spritz.presentation.job_fields", "LETTERS"),
-    ("squeue names for jobs", "spritz.presentation.job_fields", "NAMES"),
-    ("squeue letters for steps", "spritz.presentation.step_fields", "LETTERS"),
-    ("squeue names for steps", "spritz.presentation.step_fields", "NAMES"),
-    ("sinfo letters", "spritz.presentation.node_fields", "LETTERS"),
-    ("sinfo names", "spritz.presentation.node_fields", "NAMES"),
+    ("squeue letters for jobs", "spritz.presentation.job.job_fields", "LETTERS"),
+    ("squeue names for jobs", "spritz.presentation.job.job_fields", "NAMES"),
+    ("squeue letters for steps", "spritz.presentation.job.step_fields", "LETTERS"),
+    ("squeue names for steps", "spritz.presentation.job.step_fields", "NAMES"),
+    ("sinfo letters", "spritz.presentation.node.node_fields", "LETTERS"),
+    ("sinfo names", "spritz.presentation.node.node_fields", "NAMES"),
     ("sprio letters", "spritz.presentation.priority_fields", "LETTERS"),
-    ("sacct fields", "spritz.presentation.accounting_fields", "FIELDS"),
-    ("sstat fields", "spritz.presentation.running_step_fields", "FIELDS"),
-    ("sshare fields", "spritz.presentation.share_fields", "FIELDS"),
+    ("sacct fields", "spritz.presentation.accounting.accounting_fields", "FIELDS"),
+    ("sstat fields", "spritz.presentation.accounting.running_step_fields", "FIELDS"),
+    ("sshare fields", "spritz.presentation.accounting.share_fields", "FIELDS"),
 )
 
 

@@ -23,9 +23,9 @@ from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.listings.queue.conditions import merge
 from spritz.client.locate import locate_database
 from spritz.model.accounting.records import Documents, GetDocuments
-from spritz.presentation import accounting_fields as fields
-from spritz.presentation.accounting_fields import FIELDS
-from spritz.presentation.accounting_style import Style
+from spritz.presentation.accounting import accounting_fields as fields
+from spritz.presentation.accounting.accounting_fields import FIELDS
+from spritz.presentation.accounting.accounting_style import Style
 from spritz.presentation.table import Table, help_format
 from spritz.runtime.clock import SystemClock
 
@@ -248,7 +248,7 @@ def _show(connection: DatabaseConnection, question: Question, listing: RowListin
 
 
 def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, listing: RowListing) -> None:
-    from spritz.presentation.accounting_row import Row
+    from spritz.presentation.accounting.accounting_row import Row
 
     job = job_with_steps.job
     step_ids = question.steps.get(job.job_id)
@@ -262,7 +262,7 @@ def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, list
 
 
 def _show_documents(connection: DatabaseConnection, question: Question, context: Context, *, environment: bool) -> None:
-    from spritz.presentation.accounting_row import Row
+    from spritz.presentation.accounting.accounting_row import Row
 
     requests = (
         GetDocuments(clusters=question.query.clusters, picks=picks, environment=environment)

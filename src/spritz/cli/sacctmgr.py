@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.manager.commit import Edit
     from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.limits.records import Book
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 OPTIONS: tuple[Option, ...] = (
     Option("associations", "s", "", "with `show user` and `show account`: include associations"),

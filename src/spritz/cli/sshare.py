@@ -16,7 +16,7 @@ from spritz.cli.call.entry import run
 from spritz.cli.call.options import Row, run_parse, version_text
 from spritz.cli.listings.queue.conditions import merge
 from spritz.model.accounting.fairshare import FairShares, ListFairShares
-from spritz.presentation.share_fields import FIELDS, default_format, lines
+from spritz.presentation.accounting.share_fields import FIELDS, default_format, lines
 from spritz.presentation.table import Table, UnknownField, help_format, parse_columns
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from spritz.cli.call.options import Row as Option
 from spritz.cli.call.options import about, run_parse
 from spritz.cli.listings.acct.listing import RowListing, columns_of
 from spritz.cli.listings.stat.running_steps import lines, references
-from spritz.presentation.accounting_style import Style
-from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
+from spritz.presentation.accounting.accounting_style import Style
+from spritz.presentation.accounting.running_step_fields import DEFAULT, FIELDS, PIDS
 from spritz.presentation.table import Table, help_format
 
 if TYPE_CHECKING:

@@ -25,25 +25,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-from spritz.experiments import (
-    arrays,
-    calling,
-    containers,
-    failures,
-    logs,
-    record,
-    run_environment,
-    settings,
-    slurm,
-    states,
-    submission,
-)
+from spritz.experiments import calling
 from spritz.experiments.calling import CallFailed, RemoteTraceback
+from spritz.experiments.cluster import slurm
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.settings import RunOptions
-from spritz.experiments.snapshot import Snapshot
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import arrays, containers, run_environment, settings, states, submission
+from spritz.experiments.job.settings import RunOptions
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Entry, Store
+from spritz.experiments.results import failures, logs
 
 __all__ = [
     "submit",

@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from spritz.experiments import api, calling, slurm
+from spritz.experiments import api, calling
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import SLURM_OPTIONS
+from spritz.experiments.job.settings import SLURM_OPTIONS
 from spritz.notation.names import nearest
 
 Result = TypeVar("Result")

@@ -14,8 +14,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spritz.experiments import failures, record, secrets
+from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records import record
+from spritz.experiments.results import failures
 from spritz.extras import pip_install
 
 VARIABLE = "SPRITZ_NOTIFY"

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import metrics, record, states
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.record import Run
-from spritz.experiments.store import Entry, Query, Store
+from spritz.experiments.job import states
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Entry, Query, Store
+from spritz.experiments.results import metrics
 
 #: Rows added in one transaction, and runs asked of Slurm at once.
 _BATCH = 500

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import inside, slurm
+from spritz.experiments import inside
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.extras import pip_install
 from spritz.process_identity import Process, send, status_of

@@ -22,16 +22,16 @@ from typing import Any
 import uvloop
 from lightkube.core.exceptions import ConfigError
 
-from spritz.k8s.admission import pod_answers
+from spritz.k8s.admission.custom_resources import PATH, ResourceAdmission
+from spritz.k8s.admission.pods import pod_answers
+from spritz.k8s.admission.webhooks import Answer, Webhooks
 from spritz.k8s.api import Api, Retries
-from spritz.k8s.clusters import Clusters
+from spritz.k8s.custom_resources.clusters import Clusters
 from spritz.k8s.election import Election
-from spritz.k8s.node_sync import NodeSync
-from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy, PolicyError, read
-from spritz.k8s.resource_admission import PATH, ResourceAdmission
+from spritz.k8s.scheduling.node_sync import NodeSync
+from spritz.k8s.scheduling.pod_scheduler import PodScheduler
 from spritz.k8s.slurm import Slurm
-from spritz.k8s.webhooks import Answer, Webhooks
 
 
 def log(event: str, **fields: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from spritz.notation.duration import INFINITE, format_minutes
 from spritz.notation.jobid import format_pending
-from spritz.presentation.job_text import job_label, reason_text, state_compact, state_name, used_seconds
+from spritz.presentation.job.job_text import job_label, reason_text, state_compact, state_name, used_seconds
 
 #: Fields of a job's record, in the order of `Job`.
 PATHS = (

@@ -7,7 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from spritz.presentation import job_paths
+from spritz.presentation.job import job_paths
 
 if TYPE_CHECKING:
     from spritz.model.job.record import Job

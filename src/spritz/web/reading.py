@@ -21,7 +21,7 @@ PIECE_BYTES, FIND_BYTES = 96 * 1024, 64 * 1024 * 1024
 #: Most lines that a search returns, and characters of each.
 FOUND_MAX, FOUND_LENGTH = 200, 300
 
-#: Names of logs of a run's ranks: RESTART-RANK.log (`spritz.experiments.logs`).
+#: Names of logs of a run's ranks: RESTART-RANK.log (`spritz.experiments.results.logs`).
 _RANK = re.compile(r"(\d+)-(\d+)\.log\Z")
 #: Most ranks that a page offers.
 _RANKS_MAX = 64

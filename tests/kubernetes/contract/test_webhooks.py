@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.k8s import certificates
+from spritz.k8s.admission import certificates
 from tests.kubernetes.contract.conftest import Json, Kube, Play, Refused, config_map
 
 ADMISSION = "admissionregistration.k8s.io/v1"

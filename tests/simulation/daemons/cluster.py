@@ -25,13 +25,13 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz_testing.daemons import seam
-from spritz_testing.daemons.controllers import slurmctld
+from spritz_testing.daemons.controller.controllers import slurmctld
 from spritz_testing.daemons.history import Began, Ended, Entry, History, Signalled
-from spritz_testing.daemons.machine import StoryLogger
-from spritz_testing.daemons.network import Network
-from spritz_testing.daemons.nodes import NodeMachine, machine_of, slurmd
+from spritz_testing.daemons.node.nodes import NodeMachine, machine_of, slurmd
+from spritz_testing.daemons.system.machine import StoryLogger
+from spritz_testing.daemons.system.network import Network
+from spritz_testing.daemons.system.world import EPOCH, Host, Process, World
 from spritz_testing.daemons.units import Unit
-from spritz_testing.daemons.world import EPOCH, Host, Process, World
 
 _CONF = """\
 ClusterName=sim

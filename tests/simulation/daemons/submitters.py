@@ -21,15 +21,15 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz_testing.builders import job_spec
 from spritz_testing.daemons import seam
-from spritz_testing.daemons.disk import Disk
 from spritz_testing.daemons.history import Injected
-from spritz_testing.daemons.machine import StoryLogger
-from spritz_testing.daemons.network import Network
 from spritz_testing.daemons.plan import Scale
-from spritz_testing.daemons.restoring import Operator
 from spritz_testing.daemons.site import Site
+from spritz_testing.daemons.system.disk import Disk
+from spritz_testing.daemons.system.machine import StoryLogger
+from spritz_testing.daemons.system.network import Network
+from spritz_testing.daemons.system.restoring import Operator
+from spritz_testing.daemons.system.world import EPOCH, Process, World
 from spritz_testing.daemons.units import Unit
-from spritz_testing.daemons.world import EPOCH, Process, World
 
 T = TypeVar("T")
 

@@ -22,14 +22,14 @@ from spritz.model.accounting.records import JobRecord, JobWithSteps
 from spritz.model.accounting.usage import HolderUsage
 from spritz_testing.daemons import history
 from spritz_testing.daemons.accounting import policy
-from spritz_testing.daemons.campaign import plan_of
 from spritz_testing.daemons.checks import Story
 from spritz_testing.daemons.checks.final import Limit
 from spritz_testing.daemons.history import Began, Ended, Operation
-from spritz_testing.daemons.machine import USERS
 from spritz_testing.daemons.plan import MIXED, Action, Scale, scale_of
-from spritz_testing.daemons.workload import NewJob, cpus_of, script_of
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.runs.campaign import plan_of
+from spritz_testing.daemons.system.machine import USERS
+from spritz_testing.daemons.system.world import EPOCH
+from spritz_testing.daemons.workloads.workload import NewJob, cpus_of, script_of
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.day import Day
 
@@ -41,10 +41,10 @@ class Cluster:
 
     def __init__(self, seed: int, directory: Path, nodes: int = 2) -> None:
         from spritz_testing.daemons import seam
-        from spritz_testing.daemons.network import Network
+        from spritz_testing.daemons.clients.users import Users
         from spritz_testing.daemons.site import Site
-        from spritz_testing.daemons.users import Users
-        from spritz_testing.daemons.world import World
+        from spritz_testing.daemons.system.network import Network
+        from spritz_testing.daemons.system.world import World
 
         self.world = World(seed, directory)
         self.world.network = Network(self.world)

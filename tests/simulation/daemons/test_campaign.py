@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from spritz_testing.daemons import faults
-from spritz_testing.daemons.campaign import Totals, campaign, failed, plan_of, results
 from spritz_testing.daemons.plan import Plan, Scale
-from spritz_testing.daemons.run import Result
+from spritz_testing.daemons.runs.campaign import Totals, campaign, failed, plan_of, results
+from spritz_testing.daemons.runs.run import Result
 
 #: pytest has threads of its own, which the children do not use.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

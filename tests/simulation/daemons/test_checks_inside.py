@@ -13,8 +13,14 @@ import pytest
 from spritz.controller.journal.contract import Group, Image
 from spritz.core.job.timers import Deadlines
 from spritz_testing import builders
-from spritz_testing.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
-from spritz_testing.daemons.world import EPOCH, Process, World
+from spritz_testing.daemons.controller.checks_inside import (
+    DEADLINES_MOVE,
+    LOOK_SECONDS,
+    OVERDUE_SECONDS,
+    Inside,
+    _oldest,
+)
+from spritz_testing.daemons.system.world import EPOCH, Process, World
 from spritz_testing.projections import rebuilt
 
 

@@ -9,7 +9,7 @@ import pytest
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz_testing.daemons.history import Acted, Injected, Operation, Outcome
-from spritz_testing.daemons.workload import NewStep
+from spritz_testing.daemons.workloads.workload import NewStep
 from tests.simulation.daemons.day import Day
 
 

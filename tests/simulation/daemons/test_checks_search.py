@@ -9,7 +9,7 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz_testing.daemons.checks.search import Action, Search, Verdict
+from spritz_testing.daemons.checks.consistency.search import Action, Search, Verdict
 
 
 def write(value: int) -> Callable[[int], int | None]:

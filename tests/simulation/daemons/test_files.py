@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz_testing.daemons import threads
-from spritz_testing.daemons.files import Files
-from spritz_testing.daemons.world import EPOCH, Process, World
+from spritz_testing.daemons.node.files import Files
+from spritz_testing.daemons.system import threads
+from spritz_testing.daemons.system.world import EPOCH, Process, World
 
 
 def make(tmp_path: Path, seed: int) -> tuple[World, Files]:

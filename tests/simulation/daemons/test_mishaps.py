@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from spritz_testing.daemons import close_calls, mishaps
+from spritz_testing.daemons.clients.users import KINDS as REQUESTS
 from spritz_testing.daemons.faults import KINDS, injectable
 from spritz_testing.daemons.history import Acted, Began, Linked
 from spritz_testing.daemons.plan import Action, Plan, Scale
-from spritz_testing.daemons.run import Result, run
-from spritz_testing.daemons.users import KINDS as REQUESTS
-from spritz_testing.daemons.workload import NewJob
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.runs.run import Result, run
+from spritz_testing.daemons.system.world import EPOCH
+from spritz_testing.daemons.workloads import close_calls, mishaps
+from spritz_testing.daemons.workloads.workload import NewJob
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.test_users import ask, entries, submission
 

@@ -10,12 +10,12 @@ from spritz.model.commands.cluster import RebootNodes
 from spritz.model.commands.job import Done
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job.step import StepSpec
-from spritz_testing.daemons.disk import renew_disk
 from spritz_testing.daemons.history import Began, Booted, Ended
-from spritz_testing.daemons.nodes import machine_of, slurmd
-from spritz_testing.daemons.step_clients import StepClient
+from spritz_testing.daemons.node.nodes import machine_of, slurmd
+from spritz_testing.daemons.node.step_clients import StepClient
+from spritz_testing.daemons.system.disk import renew_disk
+from spritz_testing.daemons.system.world import Process
 from spritz_testing.daemons.units import Unit
-from spritz_testing.daemons.world import Process
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.cluster import Cluster
 

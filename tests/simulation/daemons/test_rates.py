@@ -8,8 +8,9 @@ import pytest
 
 from spritz.model.queries.jobs import AwaitEnd
 from spritz.wire.frames import PREFIX_BYTES
-from spritz_testing.daemons import coverage, rates, threads
-from spritz_testing.daemons.world import World
+from spritz_testing.daemons import coverage
+from spritz_testing.daemons.system import rates, threads
+from spritz_testing.daemons.system.world import World
 
 
 def test_what_happens_too_often_within_a_second_is_reported_once(tmp_path: Path) -> None:

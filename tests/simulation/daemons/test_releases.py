@@ -9,11 +9,11 @@ import pytest
 
 from spritz.model.errors import UnsupportedFormat
 from spritz.model.events import codec
-from spritz_testing.daemons import releases
 from spritz_testing.daemons import site as site  # its seam has two releases
+from spritz_testing.daemons.controller import releases
 from spritz_testing.daemons.history import Began
+from spritz_testing.daemons.system.world import Process
 from spritz_testing.daemons.units import Unit
-from spritz_testing.daemons.world import Process
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.cluster import Cluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spritz_testing.daemons.plan import Action, Plan, Scale
-from spritz_testing.daemons.run import Result
-from spritz_testing.daemons.shrink import shrink
+from spritz_testing.daemons.runs.run import Result
+from spritz_testing.daemons.runs.shrink import shrink
 
 
 def plan_of(count: int, nodes: int = 6) -> Plan:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz_testing.daemons import small_limits
-from spritz_testing.daemons.world import World
+from spritz_testing.daemons.runs import small_limits
+from spritz_testing.daemons.system.world import World
 
 
 def _drawn(seed: int, root: Path) -> dict[str, object]:

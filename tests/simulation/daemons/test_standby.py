@@ -15,8 +15,8 @@ import pytest
 
 from spritz_testing.daemons.history import Acted, Began, Ended, Injected, Operation, Outcome
 from spritz_testing.daemons.plan import Action, Plan, Scale
-from spritz_testing.daemons.workload import NewJob, script_of
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.system.world import EPOCH
+from spritz_testing.daemons.workloads.workload import NewJob, script_of
 from tests.simulation.daemons.apart import apart
 
 T = TypeVar("T")
@@ -32,10 +32,10 @@ class Cluster:
 
     def __init__(self, seed: int, directory: Path, nodes: int = 4) -> None:
         from spritz_testing.daemons import seam
-        from spritz_testing.daemons.network import Network
+        from spritz_testing.daemons.clients.users import Users
         from spritz_testing.daemons.site import Site
-        from spritz_testing.daemons.users import Users
-        from spritz_testing.daemons.world import World
+        from spritz_testing.daemons.system.network import Network
+        from spritz_testing.daemons.system.world import World
 
         self.world = World(seed, directory)
         self.world.network = Network(self.world)
@@ -78,7 +78,7 @@ class Cluster:
 
     def judged(self) -> list[Any]:
         """Violations of all rules."""
-        from spritz_testing.daemons.judge import judge
+        from spritz_testing.daemons.runs.judge import judge
 
         assert not self.world.unhandled, self.world.unhandled
         return self.world.violations + judge(self.site)
@@ -243,7 +243,7 @@ def test_a_loss_that_a_leader_does_not_notice_is_found() -> None:
 
 
 def _copy_altered(cluster: Cluster) -> list[str]:
-    from spritz_testing.daemons.copies import ObservedCopy
+    from spritz_testing.daemons.controller.copies import ObservedCopy
 
     copies = []
     follow = ObservedCopy.follow
@@ -269,8 +269,8 @@ def test_a_copy_that_differs_from_the_leader_is_found() -> None:
 
 
 def _disturbed(seed: int) -> tuple[list[Any], str]:
-    from spritz_testing.daemons.campaign import plan_of
-    from spritz_testing.daemons.run import run
+    from spritz_testing.daemons.runs.campaign import plan_of
+    from spritz_testing.daemons.runs.run import run
 
     scale = Scale(nodes=3, jobs=12, busy_seconds=900.0, quiet_seconds=3600.0, faults=8, parts=PARTS)
     plan: Plan = plan_of(seed, scale)

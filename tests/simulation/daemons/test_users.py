@@ -11,10 +11,10 @@ import pytest
 
 from spritz_testing.daemons.history import Began, Ended, Injected, Operation, Outcome, Reading
 from spritz_testing.daemons.plan import Action, Plan, Scale
-from spritz_testing.daemons.run import Result, run
+from spritz_testing.daemons.runs.run import Result, run
+from spritz_testing.daemons.system.world import EPOCH
 from spritz_testing.daemons.wanted import Change, Wanted
-from spritz_testing.daemons.workload import NewJob, NewStep, draw, script_of
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.workloads.workload import NewJob, NewStep, draw, script_of
 from tests.simulation.daemons.apart import apart
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spritz_testing.daemons.final import _clocks
-from spritz_testing.daemons.world import EPOCH, World
+from spritz_testing.daemons.runs.final import _clocks
+from spritz_testing.daemons.system.world import EPOCH, World
 
 
 def test_a_clock_that_was_set_back_shows_no_time_before_the_world_began(tmp_path: Path) -> None:

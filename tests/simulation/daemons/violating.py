@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from spritz_testing.daemons import run
 from spritz_testing.daemons.history import Injected
 from spritz_testing.daemons.main import main
+from spritz_testing.daemons.runs import run
 from spritz_testing.daemons.site import Site
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.system.world import EPOCH
 
 
 def no_fault_happens(site: Site) -> list[run.Violation]:

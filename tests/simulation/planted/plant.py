@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spritz_testing.daemons.plan import Plan
-    from spritz_testing.daemons.run import Result
+    from spritz_testing.daemons.runs.run import Result
     from tests.simulation.planted.entry import Planted
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -205,8 +205,8 @@ class WarmSearch:
         return replace(before, seeds=number, seconds=took, problem=problems[0] if problems else before.problem)
 
     def _plan(self, seed: int, fault: Planted) -> Plan:
-        from spritz_testing.daemons.campaign import plan_of
         from spritz_testing.daemons.plan import scale_of
+        from spritz_testing.daemons.runs.campaign import plan_of
 
         parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
         scale = scale_of(self._options.scale, seed, frozenset(parts))
@@ -215,8 +215,8 @@ class WarmSearch:
         return plan_of(seed, scale)
 
     def _run(self, plan: Plan, before: Callable[[], None]) -> Result:
-        from spritz_testing.daemons.campaign import results
-        from spritz_testing.daemons.run import run
+        from spritz_testing.daemons.runs.campaign import results
+        from spritz_testing.daemons.runs.run import run
 
         def changed(plan: Plan, root: Path) -> Result:
             before()
@@ -232,8 +232,8 @@ class WarmSearch:
         """Names of the faults whose lines this plan executes."""
         key = f"{plan.seed} {self._options.scale} {','.join(sorted(plan.scale.parts))}"
         if key not in self._reached:
-            from spritz_testing.daemons.campaign import results
-            from spritz_testing.daemons.run import run
+            from spritz_testing.daemons.runs.campaign import results
+            from spritz_testing.daemons.runs.run import run
 
             def noted(plan: Plan, root: Path) -> Result:
                 reach = warm.Reach(FAULTS)

@@ -95,7 +95,7 @@ def test_an_absurd_width_does_not_fill_the_memory() -> None:
 def test_many_rows_make_the_lines_that_single_ones_make() -> None:
     """Also where values cannot be looked up: records, and lists of them."""
     from spritz.cli.listings.queue.jobs import DEFAULT_FORMAT
-    from spritz.presentation.job_fields import LETTERS
+    from spritz.presentation.job.job_fields import LETTERS
 
     lines = Lines(parse_letters(DEFAULT_FORMAT + " %% %.3u|%E", LETTERS, lambda _: None))
     base: dict[str, object] = dict.fromkeys(lines.needs, 0)

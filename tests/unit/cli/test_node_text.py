@@ -7,7 +7,7 @@ import pytest
 from spritz.model.node.record import Node, NodeConfig
 from spritz.model.queries.nodes import NodeView
 from spritz.model.resources import GresCapacity, NodeCapacity
-from spritz.presentation.node_text import gres_text
+from spritz.presentation.node.node_text import gres_text
 
 
 @pytest.mark.parametrize(

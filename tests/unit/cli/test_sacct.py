@@ -19,10 +19,10 @@ from spritz.model.accounting.records import JobPick, JobRecord, StepRecord
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.states import JobFlag
-from spritz.presentation import accounting_fields as fields
-from spritz.presentation import step_usage as usage
-from spritz.presentation.accounting_row import Row
-from spritz.presentation.accounting_style import Style
+from spritz.presentation.accounting import accounting_fields as fields
+from spritz.presentation.accounting import step_usage as usage
+from spritz.presentation.accounting.accounting_row import Row
+from spritz.presentation.accounting.accounting_style import Style
 from spritz.presentation.table import Table, help_format
 
 #: 2023-11-14T22:13:20 in UTC
@@ -345,7 +345,7 @@ def test_patterns_in_names_of_files_are_filled_in_when_that_is_asked_for() -> No
 
 
 def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.presentation.accounting_fields.uid_of", {"ann": 7}.get)
+    monkeypatch.setattr("spritz.presentation.accounting.accounting_fields.uid_of", {"ann": 7}.get)
     assert shown("uid", a_job()) == "1001"
     assert shown("uid", a_job(), local_uid=True) == "7"
     assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"

@@ -15,7 +15,7 @@ from spritz.model.accounting.records import ReservationRecord
 from spritz.model.accounting.usage import ReservationUsage
 from spritz.model.limits.records import Association, Book
 from spritz.notation.times import parse_time
-from spritz.presentation.history_fields import RESERVATION_FIELDS
+from spritz.presentation.accounting.history_fields import RESERVATION_FIELDS
 
 NOW = parse_time("2026-11-22T10:00:00", 0.0, future=False)
 

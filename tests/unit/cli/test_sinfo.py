@@ -156,7 +156,7 @@ def test_nodes_tell_their_reservation_and_when_they_resume(site: Site) -> None:
 
 
 def test_every_letter_and_name_shows_something(site: Site) -> None:
-    from spritz.presentation.node_fields import LETTERS, NAMES
+    from spritz.presentation.node.node_fields import LETTERS, NAMES
 
     add_long(site, nodes=())
     for letter, field in LETTERS.items():

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from spritz.model.node.partition import Partition
 from spritz.model.queries.nodes import NodeView
-from spritz.presentation import partition_text
-from spritz.presentation.node_record import record_text
+from spritz.presentation.node import partition_text
+from spritz.presentation.node.node_record import record_text
 from spritz_testing.builders import World
 
 

@@ -255,7 +255,7 @@ def test_steps_of_running_jobs_are_listed(site: Site) -> None:
 
 def test_every_letter_and_name_shows_something_for_every_kind_of_job(site: Site) -> None:
     """No field may fail on a value that is missing: pending, running, ended, array, with and without requests."""
-    from spritz.presentation import job_fields
+    from spritz.presentation.job import job_fields
 
     site.submit(array="0-3", hold=True)
     site.running("n1", "n2", memory_mib_per_cpu=10, cpus_per_task=2, time_limit_minutes=5, comment="c")

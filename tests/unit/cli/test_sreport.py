@@ -181,7 +181,7 @@ def test_a_session_remembers_how_to_print_and_the_last_line(run: Run) -> None:
 
 
 def test_every_field_of_every_report_can_be_printed(run: Run) -> None:
-    from spritz.presentation import report_fields
+    from spritz.presentation.accounting import report_fields
 
     reports = {
         "cluster AccountUtilizationByUser": report_fields.ACCOUNT_FIELDS,

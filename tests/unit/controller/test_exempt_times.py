@@ -11,7 +11,7 @@ from spritz.model.job.record import Job
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.node.partition import Partition
 from spritz.model.queries.job_records import Jobs
-from spritz.presentation.job_text import preemptable_at
+from spritz.presentation.job.job_text import preemptable_at
 from spritz_testing.builders import World
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.experiments import advice
+from spritz.experiments.cluster import advice
 
 LINES = """\
 7|02:00:00|1440|02:10:00|billing=8,cpu=8,gres/gpu=4,mem=64G,node=2||

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import checkpointing, resuming
+from spritz.experiments import checkpointing
 from spritz.experiments.checkpointing import Checkpointer
+from spritz.experiments.job import resuming
 
 
 @pytest.fixture(autouse=True)

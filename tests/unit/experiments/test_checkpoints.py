@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import checkpoints
-from spritz.experiments.checkpoints import Checkpoint
-from spritz.experiments.metrics import Point
+from spritz.experiments.results import checkpoints
+from spritz.experiments.results.checkpoints import Checkpoint
+from spritz.experiments.results.metrics import Point
 
 
 def put(path: Path, at: float, size: int = 10) -> Path:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import failures, record
+from spritz.experiments.records import record
+from spritz.experiments.results import failures
 
 
 def write(directory: Path, **logs: str) -> Path:

@@ -9,12 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from spritz.experiments import failures, linked, record, snapshot, submission, written
+from spritz.experiments.code import linked, snapshot
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.commands import files
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.record import Run
-from spritz.experiments.snapshot import Snapshot
-from spritz.experiments.store import Store
+from spritz.experiments.job import submission
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Store
+from spritz.experiments.results import failures, written
 
 from .test_snapshot import git
 

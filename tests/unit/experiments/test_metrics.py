@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import metrics
-from spritz.experiments.metrics import Point
+from spritz.experiments.results import metrics
+from spritz.experiments.results.metrics import Point
 from spritz.experiments.tracking import process_start
 from tests.unit.experiments.mlflow_server import TOKEN, mlflow_server
 

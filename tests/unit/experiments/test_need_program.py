@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import RunOptions
-from spritz.experiments.submission import Request, need_program
+from spritz.experiments.job.settings import RunOptions
+from spritz.experiments.job.submission import Request, need_program
 
 
 def test_a_script_of_the_directory_is_told_from_a_program_that_is_nowhere(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import arrays, calling
+from spritz.experiments import calling
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import arrays
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, load, step
 from spritz.experiments.pipelines.state import Pipeline, make

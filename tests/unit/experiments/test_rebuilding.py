@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import rebuilding, record
-from spritz.experiments.record import Run
-from spritz.experiments.store import Query, Store
+from spritz.experiments import rebuilding
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Query, Store
 
 
 @pytest.fixture

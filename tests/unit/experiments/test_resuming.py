@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import record, resuming, script, states
+from spritz.experiments.cluster.slurm import JobState
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import RunOptions, Settings, merged, read
-from spritz.experiments.slurm import JobState
-from spritz.experiments.store import Entry
+from spritz.experiments.job import resuming, script, states
+from spritz.experiments.job.settings import RunOptions, Settings, merged, read
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Entry
 
 
 @pytest.mark.parametrize(

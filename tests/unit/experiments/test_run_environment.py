@@ -6,8 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from spritz.experiments import containers, run_environment
 from spritz.experiments.commands import diff
+from spritz.experiments.job import containers, run_environment
 
 
 def test_an_environment_of_conda_is_listed_so_that_conda_can_make_it_again(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import script
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import RunOptions
+from spritz.experiments.job import script
+from spritz.experiments.job.settings import RunOptions
 
 
 def job(template: str, command: tuple[str, ...], **options: object) -> script.Job:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import attach, channel, notify, quotas, secrets, sessions, settings
+from spritz.experiments import notify, secrets
+from spritz.experiments.cluster import quotas
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.interactive import attach, channel, sessions
+from spritz.experiments.job import settings
 
 
 def lines(name: str) -> str:

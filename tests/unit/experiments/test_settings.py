@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import settings
 from spritz.experiments.commands import rerun
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import RunOptions
+from spritz.experiments.job import settings
+from spritz.experiments.job.settings import RunOptions
 
 
 def write(directory: Path, text: str) -> settings.Settings:

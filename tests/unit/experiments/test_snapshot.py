@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import snapshot
+from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
 
 IDENTITY = (

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import imports, interpreters, snapshot, sources
-from spritz.experiments.snapshot import Snapshot
+from spritz.experiments import imports
+from spritz.experiments.code import interpreters, snapshot, sources
+from spritz.experiments.code.snapshot import Snapshot
 
 from .test_snapshot import git
 

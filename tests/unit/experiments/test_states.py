@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import record, slurm, states
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.cluster import slurm
+from spritz.experiments.job import states
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Entry, Store
 
 
 def entry(tmp_path: Path) -> Entry:

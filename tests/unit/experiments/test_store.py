@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import record, slurm, submission
+from spritz.experiments.cluster import slurm
 from spritz.experiments.commands import remove
-from spritz.experiments.database import Unwritable
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.store import Entry, Group, Query, Store
+from spritz.experiments.job import submission
+from spritz.experiments.records import record
+from spritz.experiments.records.database import Unwritable
+from spritz.experiments.records.store import Entry, Group, Query, Store
 from tests.conformance import databases
 
 
@@ -205,7 +207,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, store: Store) -> None:
 
 
 def test_a_locked_index_says_so(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.experiments.database.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("spritz.experiments.records.database.LOCK_SECONDS", 0.05)
     add(store, "x")
     holder = sqlite3.connect(tmp_path / "runs.db")
     holder.execute("BEGIN EXCLUSIVE")
@@ -268,7 +270,7 @@ def test_a_full_file_system_loses_nothing_and_says_so(tmp_path: Path, store: Sto
 import resource, signal, sys
 from pathlib import Path
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.store import Store
+from spritz.experiments.records.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = Path({str(tmp_path)!r}, "runs.db").stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

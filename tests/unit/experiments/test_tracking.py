@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import settings, tracking, tracking_server
+from spritz.experiments import tracking, tracking_server
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import settings
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from typing import Protocol
 
 import pytest
 
-from spritz.experiments import snapshot, unused
+from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.store import Store
+from spritz.experiments.records import unused
+from spritz.experiments.records.store import Store
 
 
 class Took(Protocol):

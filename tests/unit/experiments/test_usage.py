@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import record, usage
-from spritz.experiments.metrics import Point
+from spritz.experiments.records import record
+from spritz.experiments.results import usage
+from spritz.experiments.results.metrics import Point
 
 T = 1_700_000_000.0
 

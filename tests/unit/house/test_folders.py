@@ -14,11 +14,6 @@ MODULES_MAX = 25
 #: Folders that have more, with their numbers today. A number may only fall; a folder with few enough leaves the table.
 MORE = {
     "spritz": 29,
-    "spritz/experiments": 47,
-    "spritz/k8s": 37,
-    "spritz/presentation": 38,
-    "spritz_testing/daemons": 57,
-    "spritz_testing/daemons/checks": 26,
 }
 
 ROOTS = Path(spritz.__file__).parent, Path(spritz_testing.__file__).parent

@@ -17,7 +17,7 @@ from spritz.http.records import Allocation, columns_of
 from spritz.http.rest import Rest, RestError, events_of
 from spritz.http.stream import Bookmark, Event
 from spritz.http.transport import NoAnswer, Stream
-from spritz.k8s import certificates
+from spritz.k8s.admission import certificates
 from tests.ports import free_port
 from tests.unit.http.servers import Asked, Journal, frame, heartbeat, serving
 

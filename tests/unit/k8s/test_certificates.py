@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography import x509
 
-from spritz.k8s.certificates import AUTHORITY, CERTIFICATE, current
+from spritz.k8s.admission.certificates import AUTHORITY, CERTIFICATE, current
 
 NOW, DAY = 1_800_000_000.0, 86_400.0
 PODS, CLUSTERS = "spritz-webhooks.ns.svc", "spritz-clusters.ns.svc"

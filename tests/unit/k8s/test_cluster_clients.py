@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.k8s import cluster_clients
-from spritz.k8s.cluster_clients import ClusterClients
-from spritz.k8s.cluster_objects import Cluster
-from spritz.k8s.clusters import Clusters
+from spritz.k8s.custom_resources import cluster_clients
+from spritz.k8s.custom_resources.cluster_clients import ClusterClients
+from spritz.k8s.custom_resources.cluster_objects import Cluster
+from spritz.k8s.custom_resources.clusters import Clusters
 
 
 class _Client:

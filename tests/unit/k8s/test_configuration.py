@@ -8,7 +8,7 @@ import gc
 
 import psutil
 
-from spritz.k8s.configuration import mistakes
+from spritz.k8s.custom_resources.configuration import mistakes
 
 
 def test_a_check_that_is_given_up_leaves_no_process_and_no_pipe() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from spritz.http.rest import RestError
 from spritz.http.transport import Http, NoAnswer
-from spritz.k8s.pod_scheduler import Jobs
+from spritz.k8s.scheduling.pod_scheduler import Jobs
 from spritz.k8s.slurm import Job, Slurm
 
 

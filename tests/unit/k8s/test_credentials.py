@@ -13,7 +13,7 @@ from lightkube.config.models import Cluster, NameValue, User, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from spritz.http.transport import Answer
-from spritz.k8s import certificates
+from spritz.k8s.admission import certificates
 from spritz.k8s.api import Api
 from spritz.k8s.credentials import Login, tls_of
 

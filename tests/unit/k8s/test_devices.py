@@ -7,11 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.k8s.claims import Asked, Claim, DeviceClass, asked, asked_of, status_of
-from spritz.k8s.devices import Inventory, Slice, TaintRule, gres_of, groups_of, numbered, offered_by, parse_layout
-from spritz.k8s.placing import Place
 from spritz.k8s.pods import Gres, Unfit
-from spritz.k8s.selectors import BadSelector, matches, variables
+from spritz.k8s.scheduling.claims import Asked, Claim, DeviceClass, asked, asked_of, status_of
+from spritz.k8s.scheduling.devices import (
+    Inventory,
+    Slice,
+    TaintRule,
+    gres_of,
+    groups_of,
+    numbered,
+    offered_by,
+    parse_layout,
+)
+from spritz.k8s.scheduling.placing import Place
+from spritz.k8s.scheduling.selectors import BadSelector, matches, variables
 from tests.unit.k8s.test_pods import pod
 
 pytest.importorskip("cel_expr_python")

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from spritz.k8s import pod_scheduler
 from spritz.k8s.api import Api
-from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy
+from spritz.k8s.scheduling import pod_scheduler
+from spritz.k8s.scheduling.pod_scheduler import PodScheduler
 from spritz.k8s.slurm import Slurm
 from tests.unit.http.servers import Asked, frame, serving
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from spritz.k8s.api import Api
-from spritz.k8s.groups import ALONE, Groups
 from spritz.k8s.pods import maker_of
+from spritz.k8s.scheduling.groups import ALONE, Groups
 from spritz_testing.kubernetes.server import KubeServer
 from tests.unit.k8s.test_pods import pod
 

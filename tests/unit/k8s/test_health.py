@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spritz.k8s.control import ClusterNode, Moment
-from spritz.k8s.health import (
+from spritz.k8s.custom_resources.control import ClusterNode, Moment
+from spritz.k8s.custom_resources.health import (
     BURN_IN_WAIT_SECONDS,
     REBOOT_SECONDS,
     RETEST_SECONDS,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spritz.k8s.node_sync import node_line
-from spritz.k8s.placing import KubeNode, NodeStatus
 from spritz.k8s.pods import Metadata
 from spritz.k8s.policy import Policy, features_of
+from spritz.k8s.scheduling.node_sync import node_line
+from spritz.k8s.scheduling.placing import KubeNode, NodeStatus
 
 LABELS = {
     "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from spritz.k8s.cluster_objects import Cluster, ClusterSpec, Metadata, Partition, slurm_conf
-from spritz.k8s.control import ClusterNode, Moment
-from spritz.k8s.health import UNHEALTHY
-from spritz.k8s.node_sets import (
+from spritz.k8s.custom_resources.cluster_objects import Cluster, ClusterSpec, Metadata, Partition, slurm_conf
+from spritz.k8s.custom_resources.control import ClusterNode, Moment
+from spritz.k8s.custom_resources.health import UNHEALTHY
+from spritz.k8s.custom_resources.node_sets import (
     BUSY,
     NODE_SET,
     REVISION,
@@ -31,7 +31,7 @@ from spritz.k8s.node_sets import (
     plan,
     revision_of,
 )
-from spritz.k8s.per_machine import machines_of, pod_name
+from spritz.k8s.custom_resources.per_machine import machines_of, pod_name
 
 
 def pod(number: int, revision: str = "new", **labels: str) -> NodePod:

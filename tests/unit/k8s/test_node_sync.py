@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.http.rest import RestError
-from spritz.k8s.node_sync import CORDONED, MANAGED, NodeSync, Taken, free_of, gres_of_plugins, taken_by
-from spritz.k8s.placing import KubeNode
 from spritz.k8s.policy import Policy
+from spritz.k8s.scheduling.node_sync import CORDONED, MANAGED, NodeSync, Taken, free_of, gres_of_plugins, taken_by
+from spritz.k8s.scheduling.placing import KubeNode
 from spritz.k8s.slurm import Node
 from spritz.k8s.watching import Change, ChangeKind
 

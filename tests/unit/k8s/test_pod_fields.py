@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import PodSpec as WholeSpec
 
-from spritz.k8s.admission import answer
-from spritz.k8s.placing import ClosedNodes, describe
-from spritz.k8s.pod_fields import FIELDS, Treatment
+from spritz.k8s.admission.pods import answer
 from spritz.k8s.pods import Pod, PodSpec, Unfit
 from spritz.k8s.policy import Policy
+from spritz.k8s.scheduling.placing import ClosedNodes, describe
+from spritz.k8s.scheduling.pod_fields import FIELDS, Treatment
 
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
 REQUIRED, PREFERRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))

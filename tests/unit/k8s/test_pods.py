@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.k8s.placing import ClosedNodes, KubeNode, admits, describe, places, seat
 from spritz.k8s.pods import (
     Gres,
     Maker,
@@ -23,6 +22,7 @@ from spritz.k8s.pods import (
     workload_of,
 )
 from spritz.k8s.policy import Policy, PolicyError, read
+from spritz.k8s.scheduling.placing import ClosedNodes, KubeNode, admits, describe, places, seat
 from spritz.k8s.slurm import Job
 
 

@@ -32,7 +32,7 @@ from spritz.model.job.record import (
 )
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
-from spritz.presentation.job_record import record_text
+from spritz.presentation.job.job_record import record_text
 from spritz.presentation.json.jobs import job_json
 from spritz_testing.builders import ROOT, World
 

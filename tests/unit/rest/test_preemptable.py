@@ -10,7 +10,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from spritz.model.job.record import Job
-from spritz.presentation.job_record import record_text
+from spritz.presentation.job.job_record import record_text
 from spritz.presentation.json.documents import VERSIONS
 from spritz.presentation.json.documents import operations as operations_of
 from spritz.presentation.json.shape import Shapes

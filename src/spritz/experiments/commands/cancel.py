@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from spritz.experiments import slurm, states, submission
+from spritz.experiments.cluster import slurm
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -7,12 +7,16 @@ from argparse import ArgumentParser, Namespace
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import checkpoints, metrics, record, slurm, snapshot, states, submission
-from spritz.experiments.checkpoints import Checkpoint
+from spritz.experiments.cluster import slurm
+from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
+from spritz.experiments.results import checkpoints, metrics
+from spritz.experiments.results.checkpoints import Checkpoint
 
 
 def add_arguments(parser: ArgumentParser) -> None:

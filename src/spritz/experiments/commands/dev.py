@@ -21,14 +21,15 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from spritz.experiments import attach, containers, resuming, sessions, settings, states, submission
 from spritz.experiments.commands import exec as exec_command
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.commands.runs import table
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
+from spritz.experiments.interactive import attach, sessions
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import containers, resuming, settings, states, submission
+from spritz.experiments.records.store import Entry, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
 

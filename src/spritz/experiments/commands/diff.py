@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import interpreters, record, snapshot, states, submission
+from spritz.experiments.code import interpreters, snapshot
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
 
 #: Variables that differ between any two shells, and are not shown.
 _PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_", "TMUX")

@@ -8,11 +8,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import attach, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
+from spritz.experiments.interactive import attach
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import submission
+from spritz.experiments.records.store import Entry, Store
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -11,11 +11,13 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import record, submission, written
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
-from spritz.experiments.store import Store
+from spritz.experiments.job import submission
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
+from spritz.experiments.results import written
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -8,11 +8,12 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import failures, logs, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records.store import Store
+from spritz.experiments.results import failures, logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:

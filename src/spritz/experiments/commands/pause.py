@@ -10,12 +10,14 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import record, resuming, settings, slurm, states, submission
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.record import Run
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import resuming, settings, states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Entry, Store
 
 _LOOK_SECONDS = 0.5
 

@@ -10,12 +10,13 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import secrets, settings, submission
+from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
+from spritz.experiments.job import settings, submission
 from spritz.experiments.pipelines import advance, cache, definition, graph, state
-from spritz.experiments.store import Store
+from spritz.experiments.records.store import Store
 
 if TYPE_CHECKING:
     from spritz.experiments.pipelines.state import Pipeline

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 
-from spritz.experiments import quotas, submission
+from spritz.experiments.cluster import quotas
 from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.job import submission
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -14,12 +14,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
-from spritz.experiments import states, submission, unused
 from spritz.experiments.commands.runs import since
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, size
-from spritz.experiments.store import Entry, Query, Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records import unused
+from spritz.experiments.records.store import Entry, Query, Store
 
 _SHOWN_MAX = 10
 _SUBMISSION_SECONDS = 600.0

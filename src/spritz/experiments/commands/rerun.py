@@ -7,12 +7,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import calling, record, secrets, settings, submission
+from spritz.experiments import calling, secrets
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting, tell_unfrozen
-from spritz.experiments.store import Store
+from spritz.experiments.job import settings, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:

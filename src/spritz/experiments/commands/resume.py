@@ -6,11 +6,13 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from spritz.experiments import record, resuming, slurm, states, submission
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import resuming, states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
 
 #: A slurmd of 22.05 refuses a job that starts in the second in which its last life was killed, and Slurm then ends the
 #: job: after a pause this recent the next life starts so much later.

@@ -16,12 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission, written
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
-from spritz.experiments.record import Run
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import resuming, settings, states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Entry, Store
+from spritz.experiments.results import failures, logs, written
 
 if TYPE_CHECKING:
     from spritz.experiments.sweeps.plan import Plan
@@ -253,7 +256,8 @@ def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> Non
         "OUT_OF_MEMORY",
     ):
         return
-    from spritz.experiments import advice, attach
+    from spritz.experiments.cluster import advice
+    from spritz.experiments.interactive import attach
 
     for line in advice.lines(entry.job_id, directory, state, attach.tasks_per_node(directory)):
         terminal.err(f"spritz: {line}\n")
@@ -295,7 +299,7 @@ class _Waiting:
             self._told = job.reason
             self._terminal.err(f"spritz: job {self._job_id} waits: {reason}\n")
             if job.reason in _UNFIT:
-                from spritz.experiments import refusals
+                from spritz.experiments.cluster import refusals
 
                 if hint := refusals.nodes(slurm.shown(self._job_id).get("Partition", ""), slurm.call):
                     self._terminal.err(f"spritz: it may never start as it is; {hint}\n")

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from spritz.experiments import states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, clock, reporting
-from spritz.experiments.store import OPEN, Entry, Group, Query, Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records.store import OPEN, Entry, Group, Query, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
 

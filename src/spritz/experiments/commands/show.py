@@ -11,25 +11,18 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import (
-    advice,
-    attach,
-    failures,
-    interpreters,
-    metrics,
-    notify,
-    record,
-    slurm,
-    states,
-    submission,
-    usage,
-    written,
-)
+from spritz.experiments import notify
+from spritz.experiments.cluster import advice, slurm
+from spritz.experiments.code import interpreters
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
+from spritz.experiments.interactive import attach
 from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
-from spritz.experiments.record import Run
-from spritz.experiments.store import Entry, Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Entry, Store
+from spritz.experiments.results import failures, metrics, usage, written
 
 #: Seconds; a larger difference between clocks is reported.
 _CLOCK_SECONDS = 60.0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from spritz.experiments import attach, submission
 from spritz.experiments.commands import exec as exec_command
 from spritz.experiments.home import home
+from spritz.experiments.interactive import attach
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import submission
+from spritz.experiments.records.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:

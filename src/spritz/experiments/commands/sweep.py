@@ -12,12 +12,12 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from spritz.experiments import settings, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import settings, submission
+from spritz.experiments.records.store import Store
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps import sweep as sweeps

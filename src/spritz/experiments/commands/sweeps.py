@@ -9,7 +9,7 @@ from collections import Counter
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.records.store import Store
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps import sweep as sweeps
 

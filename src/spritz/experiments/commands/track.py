@@ -11,11 +11,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from spritz.experiments import states, submission, tracking
+from spritz.experiments import tracking
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:

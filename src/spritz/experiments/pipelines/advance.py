@@ -17,13 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import api, arrays, record, run_environment, script, settings, slurm, submission
+from spritz.experiments import api
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import arrays, run_environment, script, settings, submission
+from spritz.experiments.job.submission import Request
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.definition import StepRecord, references
 from spritz.experiments.pipelines.state import Batch, Pipeline, Unit, label
-from spritz.experiments.store import Store
-from spritz.experiments.submission import Request
+from spritz.experiments.records import record
+from spritz.experiments.records.store import Store
 
 
 @dataclass

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import calling
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.pipelines.definition import StepRecord, references
 from spritz.experiments.pipelines.state import Pipeline, Unit
-from spritz.experiments.snapshot import Snapshot
 
 #: A longer list has a single digest for all its items.
 _ITEMS_MAX = 100_000

@@ -34,9 +34,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, overload
 
-from spritz.experiments import script, secrets
+from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.settings import RunOptions
+from spritz.experiments.job import script
+from spritz.experiments.job.settings import RunOptions
 from spritz.notation.names import nearest
 
 #: {prepare} in a command of YAML: the value of a step, a parameter, or `item`

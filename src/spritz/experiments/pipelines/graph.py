@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import failures, states
+from spritz.experiments.job import states
 from spritz.experiments.pipelines.definition import references
 from spritz.experiments.pipelines.state import Pipeline, Unit
-from spritz.experiments.store import Entry, Query, Store
+from spritz.experiments.records.store import Entry, Query, Store
+from spritz.experiments.results import failures
 
 _OPEN = frozenset({"CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
 #: failures that are shown in full

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import calling
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
-from spritz.experiments.snapshot import Snapshot
 
 #: format of pipeline.json; a newer one is refused
 FORMAT = 1

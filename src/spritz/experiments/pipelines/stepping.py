@@ -14,13 +14,15 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import api, script, settings, slurm
+from spritz.experiments import api
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import script, settings
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.advance import advance
 from spritz.experiments.pipelines.definition import Step, StepRecord, filled, import_file, word
 from spritz.experiments.pipelines.state import Pipeline, Unit, label
-from spritz.experiments.store import Store
+from spritz.experiments.records.store import Store
 
 #: between attempts to submit what follows, while the controller is away
 _PATIENCE_SECONDS = (1, 5, 15, 30, 60, 120, 240)

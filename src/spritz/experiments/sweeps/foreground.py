@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from spritz.experiments import states, submission
 from spritz.experiments.interface import Terminal, tell_unfrozen
-from spritz.experiments.store import Store
+from spritz.experiments.job import states, submission
+from spritz.experiments.records.store import Store
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps.plan import Plan
 from spritz.experiments.sweeps.sweep import Sweep

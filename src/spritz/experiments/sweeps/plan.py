@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import settings
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import settings
 from spritz.experiments.sweeps import space
 from spritz.experiments.sweeps.space import Parameter, Value
 from spritz.experiments.sweeps.stopping import Policy

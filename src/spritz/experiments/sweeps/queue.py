@@ -18,21 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import (
-    notify,
-    record,
-    script,
-    secrets,
-    settings,
-    slurm,
-    states,
-    submission,
-)
+from spritz.experiments import notify, secrets
+from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.record import Run
-from spritz.experiments.settings import RunOptions, default_name
-from spritz.experiments.store import Entry, Query, Store
-from spritz.experiments.submission import PreparedRequest, Request
+from spritz.experiments.job import script, settings, states, submission
+from spritz.experiments.job.settings import RunOptions, default_name
+from spritz.experiments.job.submission import PreparedRequest, Request
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Entry, Query, Store
 from spritz.experiments.sweeps import sampler, trials
 from spritz.experiments.sweeps import space as spaces
 from spritz.experiments.sweeps import sweep as sweeps

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import states
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.interface import clock
-from spritz.experiments.store import Entry
+from spritz.experiments.job import states
+from spritz.experiments.records.store import Entry
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.sweep import Sweep
 from spritz.extras import pip_install

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import lock_refused
+from spritz.experiments.records import record
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.plan import Plan

@@ -16,8 +16,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from spritz.experiments import notify, record
+from spritz.experiments import notify
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records import record
 from spritz.experiments.sweeps import sampler, space, stopping, trials
 from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.sweep import Sweep

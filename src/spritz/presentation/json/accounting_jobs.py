@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from spritz.model.ids import step_name
 from spritz.notation.hostlist import expand
 from spritz.notation.tres import parse
-from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting.accounting_row import Row
+from spritz.presentation.accounting.step_usage import value_of
+from spritz.presentation.accounting.tres_numbers import NUMBERS
 from spritz.presentation.json.values import exit_code, number
-from spritz.presentation.step_usage import value_of
-from spritz.presentation.tres_numbers import NUMBERS
 
 if TYPE_CHECKING:
     from typing import Any

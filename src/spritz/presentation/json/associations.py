@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
     Json = dict[str, Any]
 

@@ -16,8 +16,8 @@ from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
 from spritz.notation.hostlist import compress
 from spritz.notation.ranges import format_array
-from spritz.presentation import job_paths, job_text, job_tres
-from spritz.presentation.job_record import standard_paths
+from spritz.presentation.job import job_paths, job_text, job_tres
+from spritz.presentation.job.job_record import standard_paths
 from spritz.presentation.json.envelope import DEFAULT, cluster_name, version_of
 from spritz.presentation.json.envelope import show as print_answer
 from spritz.presentation.json.envelope import show_records as print_records

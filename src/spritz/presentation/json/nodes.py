@@ -9,7 +9,7 @@ from spritz.notation.ranges import format_ids
 from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
-from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
+from spritz.presentation.node.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
 from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:

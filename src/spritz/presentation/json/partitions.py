@@ -8,7 +8,7 @@ from spritz.notation.hostlist import compress
 from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
-from spritz.presentation.partition_text import job_defaults, total_cpus, totals
+from spritz.presentation.node.partition_text import job_defaults, total_cpus, totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

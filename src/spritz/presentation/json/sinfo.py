@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from spritz.presentation.json.envelope import show as show_answer
 from spritz.presentation.json.partitions import partition_json
 from spritz.presentation.json.values import moment, number
-from spritz.presentation.node_fields import LETTERS, cpu_counts, node_counts
-from spritz.presentation.node_groups import make_groups
-from spritz.presentation.node_text import gres_text, gres_used_text
+from spritz.presentation.node.node_fields import LETTERS, cpu_counts, node_counts
+from spritz.presentation.node.node_groups import make_groups
+from spritz.presentation.node.node_text import gres_text, gres_used_text
 from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.model.node.partition import Partition
     from spritz.model.queries.nodes import NodeView
     from spritz.presentation.json.envelope import Output
-    from spritz.presentation.node_groups import Group
+    from spritz.presentation.node.node_groups import Group
 
     Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 from spritz.model.limits import edits
 from spritz.model.limits.records import Account, Association, Book, BookEdited, EditBook, GetBook, Policy, Record, WcKey
 from spritz.model.limits.rules import Rules, own_bounds
+from spritz.presentation.accounting.tres_numbers import tres_of
 from spritz.presentation.json.associations import View
-from spritz.presentation.tres_numbers import tres_of
 from spritz.rest.answers import Answer, Refused
 from spritz.rest.operations import Ask, Result, operation
 from spritz.rest.operations import book_edits as requests

@@ -14,14 +14,14 @@ from zlib import crc32
 
 import spritz
 from spritz.wire import envelope, requests
-from spritz_testing.daemons import rates
+from spritz_testing.daemons.system import rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from msgspec import Struct
 
-    from spritz_testing.daemons.world import Process
+    from spritz_testing.daemons.system.world import Process
 
 #: Packages whose await points are counted.
 PACKAGES = ("accounting", "client", "controller", "node")
@@ -43,7 +43,7 @@ original_encode_request = envelope.encode_request
 
 def decode_envelope(payload: bytes) -> envelope.Envelope:
     """As `wire.envelope.decode_envelope`; requests are counted by the daemon that received them, and by their kind."""
-    from spritz_testing.daemons import threads
+    from spritz_testing.daemons.system import threads
 
     decoded = original_decode_envelope(payload)
     if type(decoded) is envelope.Request:
@@ -59,7 +59,7 @@ def encode_request(request_id: int, body: Struct, *, version: int = 1) -> bytes:
 
     Counted where it is sent: requests pile up while their receiver is stopped, also those of commands that gave up.
     """
-    from spritz_testing.daemons import threads
+    from spritz_testing.daemons.system import threads
 
     frame = original_encode_request(request_id, body, version=version)
     world, kind = threads.world(), type(body).__name__
@@ -78,7 +78,7 @@ class RequestDecoder(requests.RequestDecoder):
     __slots__ = ()
 
     def __init__(self, types: Iterable[type[Struct]]) -> None:
-        from spritz_testing.daemons import threads
+        from spritz_testing.daemons.system import threads
 
         super().__init__(types)
         process = threads.world().current

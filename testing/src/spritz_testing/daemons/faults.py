@@ -21,8 +21,8 @@ from spritz_testing.daemons.plan import Action
 if TYPE_CHECKING:
     from spritz_testing.daemons.plan import Scale
     from spritz_testing.daemons.site import Site
+    from spritz_testing.daemons.system.world import Host
     from spritz_testing.daemons.units import Unit
-    from spritz_testing.daemons.world import Host
 
 
 class Kind(Struct, frozen=True, kw_only=True):

@@ -21,11 +21,12 @@ import msgspec.json
 import msgspec.structs
 
 import spritz
-from spritz_testing.daemons import coverage, seam, shrink
+from spritz_testing.daemons import coverage, seam
 from spritz_testing.daemons.accounting.database import template
-from spritz_testing.daemons.campaign import RUN_SECONDS_MAX, Totals, campaign, plan_of, results
 from spritz_testing.daemons.plan import MIXED, PARTS, SCALES, Plan, scale_of
-from spritz_testing.daemons.run import Result, run
+from spritz_testing.daemons.runs import shrink
+from spritz_testing.daemons.runs.campaign import RUN_SECONDS_MAX, Totals, campaign, plan_of, results
+from spritz_testing.daemons.runs.run import Result, run
 
 #: Where a run that failed is written, to be replayed.
 _REPLAY_FILE = "build/simulate-{seed}.json"

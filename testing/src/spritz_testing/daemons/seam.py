@@ -29,10 +29,10 @@ from spritz.client.trust import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
 from spritz.wire import bounded
-from spritz_testing.daemons import executors, identity, machine, network, threads
+from spritz_testing.daemons.system import executors, identity, machine, network, threads
 
 if TYPE_CHECKING:
-    from spritz_testing.daemons.world import World
+    from spritz_testing.daemons.system.world import World
 
 
 class _Signals:

@@ -6,22 +6,24 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import NodeCapacity
-from spritz_testing.daemons import checks_inside, copies, disk_calls, releases, seam
-from spritz_testing.daemons.controllers import controller_unit
-from spritz_testing.daemons.disk import Disk
+from spritz_testing.daemons import seam
+from spritz_testing.daemons.controller import checks_inside, copies, releases
+from spritz_testing.daemons.controller.controllers import controller_unit
+from spritz_testing.daemons.controller.standby import Standbys
 from spritz_testing.daemons.history import History
-from spritz_testing.daemons.nodes import NodeMachine, dynamic_slurmd, machine_of, slurmd
-from spritz_testing.daemons.restoring import Operator
-from spritz_testing.daemons.standby import Standbys
+from spritz_testing.daemons.node.nodes import NodeMachine, dynamic_slurmd, machine_of, slurmd
+from spritz_testing.daemons.system import disk_calls
+from spritz_testing.daemons.system.disk import Disk
+from spritz_testing.daemons.system.restoring import Operator
 from spritz_testing.daemons.units import Unit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz_testing.daemons.accounting import Accounting
+    from spritz_testing.daemons.clients.users import Users
     from spritz_testing.daemons.plan import Scale
-    from spritz_testing.daemons.users import Users
-    from spritz_testing.daemons.world import Host, World
+    from spritz_testing.daemons.system.world import Host, World
 
 seam.NAMES += [disk_calls.names, checks_inside.names, copies.names]
 seam.MORE.append(releases.table)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spritz_testing.daemons.world import Process
+from spritz_testing.daemons.system.world import Process
 
 if TYPE_CHECKING:
-    from spritz_testing.daemons.world import Host, World
+    from spritz_testing.daemons.system.world import Host, World
 
 #: Seconds between the end of a daemon and its next start: from, to.
 RESTART_SECONDS = 0.5, 5.0

@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from spritz.k8s.api import Api
-from spritz.k8s.cluster_objects import REST_PORT
-from spritz.k8s.clusters import Clusters
+from spritz.k8s.custom_resources.cluster_objects import REST_PORT
+from spritz.k8s.custom_resources.clusters import Clusters
 from spritz.runtime.tasks import Supervisor, run
 from spritz_testing.kubernetes.cluster import Request
 from spritz_testing.kubernetes.errors import Refusal

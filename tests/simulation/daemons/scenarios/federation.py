@@ -27,14 +27,14 @@ from spritz_testing.daemons import seam
 from spritz_testing.daemons import site as site  # its seam has disks
 from spritz_testing.daemons.accounting import Accounting
 from spritz_testing.daemons.accounting.client import Command
-from spritz_testing.daemons.controllers import slurmctld
-from spritz_testing.daemons.disk import Disk
+from spritz_testing.daemons.controller.controllers import slurmctld
 from spritz_testing.daemons.history import Began, Ended, History
-from spritz_testing.daemons.machine import StoryLogger
-from spritz_testing.daemons.network import Network
-from spritz_testing.daemons.nodes import machine_of, slurmd
+from spritz_testing.daemons.node.nodes import machine_of, slurmd
+from spritz_testing.daemons.system.disk import Disk
+from spritz_testing.daemons.system.machine import StoryLogger
+from spritz_testing.daemons.system.network import Network
+from spritz_testing.daemons.system.world import EPOCH, Process, World
 from spritz_testing.daemons.units import Unit
-from spritz_testing.daemons.world import EPOCH, Process, World
 
 NAMES = "east", "north", "west"
 

@@ -10,8 +10,8 @@ import msgspec
 from spritz_testing.daemons import faults
 from spritz_testing.daemons.history import Began, Ended, Operation, Reading
 from spritz_testing.daemons.plan import Action, Plan, Scale
-from spritz_testing.daemons.run import Result, run
-from spritz_testing.daemons.workload import NewJob, script_of
+from spritz_testing.daemons.runs.run import Result, run
+from spritz_testing.daemons.workloads.workload import NewJob, script_of
 from tests.simulation.daemons.apart import apart
 
 

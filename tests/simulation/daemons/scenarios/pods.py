@@ -1,7 +1,7 @@
 """The client side of the Kubernetes operator, as far as scenarios need it.
 
 It queues the job of a pod, looks at its jobs, and reports their end. What it does to a pod is read from the rows as
-`k8s.pod_scheduler` does.
+`k8s.scheduling.pod_scheduler` does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from spritz.model.job.record import JobSpec
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
-from spritz_testing.daemons.command import Command, Data
+from spritz_testing.daemons.clients.command import Command, Data
+from spritz_testing.daemons.clients.users import KINDS
 from spritz_testing.daemons.history import Outcome, Reading
 from spritz_testing.daemons.plan import Action, Scale
-from spritz_testing.daemons.run import Result
-from spritz_testing.daemons.users import KINDS
+from spritz_testing.daemons.runs.run import Result
 from spritz_testing.daemons.wanted import Wanted
 from tests.simulation.daemons.apart import apart
 from tests.simulation.daemons.scenarios.play import carry_out, judged

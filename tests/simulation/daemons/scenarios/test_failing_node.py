@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from spritz_testing.daemons.plan import Action, Scale
-from spritz_testing.daemons.run import Result
+from spritz_testing.daemons.runs.run import Result
 from tests.simulation.daemons.scenarios.play import ask, began, ended, fault, play, readings, submission
 
 JOBS = 40

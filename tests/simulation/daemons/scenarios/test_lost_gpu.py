@@ -11,8 +11,8 @@ import pytest
 
 from spritz_testing.daemons.history import Operation, Outcome
 from spritz_testing.daemons.plan import Action, Scale
-from spritz_testing.daemons.run import Result
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.runs.run import Result
+from spritz_testing.daemons.system.world import EPOCH
 from tests.simulation.daemons.scenarios.play import ask, began, ended, entries, fault, play, readings, submission
 
 _SCALE = Scale(nodes=2, busy_seconds=1200.0, quiet_seconds=3600.0, faults=6, gres="AutoDetect=nvml\n")

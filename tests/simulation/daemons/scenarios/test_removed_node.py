@@ -2,9 +2,9 @@
 
 Ten external jobs, which are pods, run on two nodes. One node is removed from slurm.conf, and slurmctld restarts or is
 killed around that moment. The Kubernetes operator reads the queue all the time, and evicts a pod only for a job that
-slurmctld has ended and still waits for, or that is being preempted (`k8s.pod_scheduler`). No answer, however early or
-empty, may make it evict a pod: those of the removed node have lost their jobs, and are left alone; those of the other
-node have theirs.
+slurmctld has ended and still waits for, or that is being preempted (`k8s.scheduling.pod_scheduler`). No answer, however
+early or empty, may make it evict a pod: those of the removed node have lost their jobs, and are left alone; those of
+the other node have theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from spritz_testing.daemons.history import Operation, Outcome
 from spritz_testing.daemons.plan import Action, Scale
-from spritz_testing.daemons.run import Result
+from spritz_testing.daemons.runs.run import Result
 from tests.simulation.daemons.scenarios.play import ask, entries, fault, readings
 from tests.simulation.daemons.scenarios.pods import play_pods
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pytest
 
 from spritz_testing.daemons.plan import Action, Scale
-from spritz_testing.daemons.world import EPOCH
+from spritz_testing.daemons.system.world import EPOCH
 from tests.simulation.daemons.scenarios.play import ask, began, fault, ids, play, readings, submission
 
 _SCALE = Scale(nodes=4, busy_seconds=900.0, quiet_seconds=3600.0, faults=6, preemption="")

@@ -16,7 +16,7 @@ from spritz.cli.call.already_reported import AlreadyReported
 from spritz.model.accounting.accounting_admin import EventRecords, SelectEvents
 from spritz.notation.hostlist import expand
 from spritz.notation.times import parse_time
-from spritz.presentation.history_fields import BASE_STATES, EVENT_FIELDS
+from spritz.presentation.accounting.history_fields import BASE_STATES, EVENT_FIELDS
 from spritz.presentation.users import uid_of
 from spritz.runtime.clock import SystemClock
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.manager.show import Style
     from spritz.cli.call.context import Context
     from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 _WORDS = (
     *("all_clusters", "all_time", "clusters", "condflags", "end", "event", "format", "maxcpus", "mincpus", "nodes"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.manager.commit import Edit
     from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book, FederationMember, Record
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 #: Settings of a cluster that concern its federation.
 _OF_CLUSTERS = ("federation", "fedstate", "features")

@@ -17,7 +17,7 @@ from spritz.model.accounting.records import JobPick, JobRecords, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.notation import jobid
-from spritz.presentation.history_fields import RUNAWAY_FIELDS
+from spritz.presentation.accounting.history_fields import RUNAWAY_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.manager.arguments import Word
     from spritz.cli.administration.manager.commit import Edit
     from spritz.cli.call.context import Context
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 _OWN = {
     "cluster": (),

@@ -17,7 +17,7 @@ from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation import tres
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
-from spritz.presentation.history_fields import RESERVATION_FIELDS
+from spritz.presentation.accounting.history_fields import RESERVATION_FIELDS
 from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.cli.listings.acct.connect import DatabaseConnection
     from spritz.model.accounting.usage import ReservationUsage
     from spritz.model.limits.records import Association, Book
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 _WORDS = ("clusters", "end", "format", "ids", "names", "nodes", "start")
 _DEFAULT = "cluster,name%15,tres%30,timestart,timeend,unusedwall"

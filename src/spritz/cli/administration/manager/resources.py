@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.manager.commit import Edit
     from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book, Record
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
 
 #: The server of resources that name none.
 SERVER = "slurmdb"

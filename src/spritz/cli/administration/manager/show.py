@@ -20,16 +20,16 @@ from spritz.model.limits.federations import member_of
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules, own_bounds
 from spritz.model.rejection import Rejection
-from spritz.presentation.association_fields import DEFAULTS
+from spritz.presentation.accounting.association_fields import DEFAULTS
+from spritz.presentation.accounting.tres_numbers import tres_of
 from spritz.presentation.table import Table, TableColumn, UnknownField, parse_columns
-from spritz.presentation.tres_numbers import tres_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from spritz.cli.call.context import Context
     from spritz.model.limits.records import Book
-    from spritz.presentation.association_fields import Row
+    from spritz.presentation.accounting.association_fields import Row
     from spritz.presentation.table import TableField
 
 

@@ -8,7 +8,7 @@ from spritz.cli.call.options import Fatal
 from spritz.notation import tres as notation
 from spritz.notation.duration import format_duration
 from spritz.notation.times import format_time
-from spritz.presentation.report_fields import Amount
+from spritz.presentation.accounting.report_fields import Amount
 
 if TYPE_CHECKING:
     from spritz.model.accounting.usage import ReservationReport

@@ -12,8 +12,8 @@ from spritz.cli.call.options import Fatal, version_text
 from spritz.cli.listings.acct.connect import connected
 from spritz.model.accounting.usage import AskReservations, ReservationReport
 from spritz.notation.hostlist import expand
-from spritz.presentation import report_fields
-from spritz.presentation.report_fields import Unit
+from spritz.presentation.accounting import report_fields
+from spritz.presentation.accounting.report_fields import Unit
 from spritz.presentation.table import UnknownField
 from spritz.presentation.users import proper_name
 from spritz.runtime.clock import SystemClock
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.cli.administration.report.conditions import Conditions
     from spritz.cli.call.context import Context
     from spritz.cli.listings.acct.connect import DatabaseConnection
-    from spritz.presentation.report_fields import ReportField
+    from spritz.presentation.accounting.report_fields import ReportField
     from spritz.presentation.table import TableColumn
 
 CLUSTER_REPORTS = {

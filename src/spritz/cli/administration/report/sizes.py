@@ -10,7 +10,7 @@ from spritz.cli.call.options import Fatal
 from spritz.cli.listings.acct.conditions import groups_named, picks_of, users_named
 from spritz.model.accounting.usage import AskJobSizes, JobSizes
 from spritz.notation.hostlist import expand
-from spritz.presentation.report_fields import Amount, ReportField
+from spritz.presentation.accounting.report_fields import Amount, ReportField
 from spritz.presentation.table import TableColumn
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.call.options import Fatal
 from spritz.model.accounting.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
-from spritz.presentation.report_fields import Amount
+from spritz.presentation.accounting.report_fields import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -19,7 +19,7 @@ from spritz.model.errors import ESLURM, SpritzError
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation.jobid import JobReference
 from spritz.notation.jobid import format as format_reference
-from spritz.presentation.job_text import job_label
+from spritz.presentation.job.job_text import job_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

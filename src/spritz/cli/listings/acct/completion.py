@@ -23,7 +23,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.notation.duration import DurationError, parse_minutes
 from spritz.notation.times import TimeError, parse_time
-from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting.accounting_row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

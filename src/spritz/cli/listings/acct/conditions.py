@@ -14,7 +14,7 @@ from spritz.model.errors import SpritzError
 from spritz.notation import jobid
 from spritz.notation.duration import DurationError, parse_minutes
 from spritz.notation.hostlist import expand
-from spritz.presentation.job_states import state_named
+from spritz.presentation.job.job_states import state_named
 from spritz.presentation.users import uid_of
 
 if TYPE_CHECKING:

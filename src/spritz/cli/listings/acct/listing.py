@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.presentation.accounting_fields import FIELDS
+from spritz.presentation.accounting.accounting_fields import FIELDS
 from spritz.presentation.table import Table, TableColumn, parse_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.cli.call.context import Context
-    from spritz.presentation.accounting_row import Row
-    from spritz.presentation.accounting_style import Style
+    from spritz.presentation.accounting.accounting_row import Row
+    from spritz.presentation.accounting.accounting_style import Style
     from spritz.presentation.table import TableField
 
 

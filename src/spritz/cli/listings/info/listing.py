@@ -10,9 +10,10 @@ from spritz.model.errors import SpritzError
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.notation.hostlist import HostlistError, expand
-from spritz.presentation import columns, node_states
-from spritz.presentation.node_fields import LETTERS, NAMES, NodeField, natural, partition_name
-from spritz.presentation.node_groups import Group, make_groups
+from spritz.presentation import columns
+from spritz.presentation.node import node_states
+from spritz.presentation.node.node_fields import LETTERS, NAMES, NodeField, natural, partition_name
+from spritz.presentation.node.node_groups import Group, make_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.presentation.node_fields import LETTERS, NAMES
+from spritz.presentation.node.node_fields import LETTERS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.presentation.job_text import reason_text
+from spritz.presentation.job.job_text import reason_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from spritz.cli.call.options import Fatal, split_ids
 from spritz.model.errors import SpritzError
 from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.notation.hostlist import expand
-from spritz.presentation.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
+from spritz.presentation.job.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

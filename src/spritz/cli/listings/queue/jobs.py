@@ -16,8 +16,8 @@ from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.model.resources import mask_ids
 from spritz.notation.duration import DurationError, parse_seconds
 from spritz.presentation import columns
-from spritz.presentation.job_fields import LETTERS, NAMES, unconverted, with_patterns_expanded
-from spritz.presentation.job_text import used_seconds
+from spritz.presentation.job.job_fields import LETTERS, NAMES, unconverted, with_patterns_expanded
+from spritz.presentation.job.job_text import used_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

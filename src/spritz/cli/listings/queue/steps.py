@@ -12,7 +12,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.presentation import columns
-from spritz.presentation.step_fields import LETTERS, NAMES
+from spritz.presentation.job.step_fields import LETTERS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from spritz.model.job.job_filter import JobFilter, JobTarget
 from spritz.model.queries.steps import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
-from spritz.presentation.running_step_fields import Line
+from spritz.presentation.accounting.running_step_fields import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
 from spritz.notation.oneline import one_line
 from spritz.notation.times import format_time
-from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting.accounting_row import Row
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -11,7 +11,7 @@ from spritz.cli.call.context import Context
 #: Ids of jobs, array tasks, components and steps, and lists of them: 7, 12_3, 12_[1-3], 9+1, 7.batch.
 _JOB = re.compile(r"\d[\w+.\[\],%-]*\Z")
 #: By name alone: it stands beside this package, which does not import it.
-_RUNS = "spritz.experiments.submission"
+_RUNS = "spritz.experiments.job.submission"
 
 
 def job_numbers(words: list[str], context: Context) -> list[str]:

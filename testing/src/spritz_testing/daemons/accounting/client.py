@@ -13,7 +13,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Book, BookEdited, GetBook
 from spritz.runtime.log import Logger
 from spritz_testing.daemons.accounting.policy import edit_of, is_complete
-from spritz_testing.daemons.world import Process
+from spritz_testing.daemons.system.world import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.channel.channel import Channel
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from spritz.config.load import load_slurmdbd
 from spritz.runtime.daemon.daemonize import Startup
 from spritz_testing.daemons.accounting.client import Command, DatabaseClient
 from spritz_testing.daemons.accounting.database import Database
-from spritz_testing.daemons.machine import USERS, PidFile, StoryLogger
+from spritz_testing.daemons.system.machine import USERS, PidFile, StoryLogger
 from spritz_testing.daemons.units import Unit
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spritz.model.accounting.records import JobWithSteps
     from spritz.model.accounting.usage import HolderUsage
-    from spritz_testing.daemons.world import Host, Process, World
+    from spritz_testing.daemons.system.world import Host, Process, World
 
 T = TypeVar("T")
 

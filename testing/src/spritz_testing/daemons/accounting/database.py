@@ -17,14 +17,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from spritz_testing.daemons import threads
+from spritz_testing.daemons.system import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Engine
 
-    from spritz_testing.daemons.world import Host, Process
+    from spritz_testing.daemons.system.world import Host, Process
 
 #: Seconds that a statement and a commit take, from and to.
 _STATEMENT_SECONDS = 10e-6, 200e-6

@@ -12,7 +12,7 @@ from random import Random
 
 from spritz.model.limits.records import Account, Association, Book, EditBook, Qos, Record, User
 from spritz_testing.daemons.checks.final import Limit
-from spritz_testing.daemons.machine import USERS
+from spritz_testing.daemons.system.machine import USERS
 
 CLUSTER = "sim"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.model.accounting.records import JobWithSteps
     from spritz.model.accounting.usage import HolderUsage
     from spritz_testing.daemons.history import Entry
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 #: Tables whose rows follow from the events of a journal.
 TABLES = ("jobs", "steps", "pending_reasons", "suspensions", "node_events", "reservations", "events_set_aside")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.controller.journal.postgresql import PostgresJournal
 from spritz.controller.journal.sqlite import SqliteJournal, SqliteReading
-from spritz_testing.daemons import threads
-from spritz_testing.daemons.standby import Stored
+from spritz_testing.daemons.controller.standby import Stored
+from spritz_testing.daemons.system import threads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz.controller.journal.contract import Group
     from spritz_testing.daemons.database import Database
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 #: a host with a journal, or a database -> groups by their first event, in order
 _kept: dict[Host | Database, dict[int, Group]] = {}

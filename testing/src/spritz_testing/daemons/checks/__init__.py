@@ -8,8 +8,8 @@ controller, 5 bounded work, 6 liveness, 7 planned starts.
 | 1.exists | an acknowledged job exists once, one of unknown outcome at most once, a refused one never | `durability` |
 | 1.script | scripts and environments are as submitted, in the controller and as launched | `durability` |
 | 1.change | acknowledged cancels, holds, releases and updates are in force at the end | `changes` |
-| 2.order | requests and readings of each job are linearizable | `linearizable`, `search`, `job_model`, `observed` |
-| 2.undecided | the search of 2.order came to an end within its budget | `linearizable` |
+| 2.order | requests and readings of each job are linearizable | `consistency` |
+| 2.undecided | the search of 2.order came to an end within its budget | `consistency` |
 | 3.unknown | what begins on a node was submitted | `starts` |
 | 3.once | a step of a life begins once on a node, a script on one node | `starts` |
 | 3.life | nothing of an earlier life begins after a later one | `starts` |
@@ -52,12 +52,12 @@ from typing import TYPE_CHECKING
 from spritz_testing.daemons.checks.accounts import accounts
 from spritz_testing.daemons.checks.arrivals import arrivals
 from spritz_testing.daemons.checks.changes import changes_in_force
+from spritz_testing.daemons.checks.consistency.linearizable import BUDGET, Linearizability, linearizability
 from spritz_testing.daemons.checks.dependencies import dependencies
 from spritz_testing.daemons.checks.durability import durability
 from spritz_testing.daemons.checks.ends import ends
 from spritz_testing.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz_testing.daemons.checks.limits import limits, reached
-from spritz_testing.daemons.checks.linearizable import BUDGET, Linearizability, linearizability
 from spritz_testing.daemons.checks.liveness import liveness
 from spritz_testing.daemons.checks.orders import orders
 from spritz_testing.daemons.checks.owners import owners

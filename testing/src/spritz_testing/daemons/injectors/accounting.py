@@ -12,7 +12,7 @@ from spritz_testing.daemons.history import Injected
 if TYPE_CHECKING:
     from spritz_testing.daemons.plan import Action
     from spritz_testing.daemons.site import Site
-    from spritz_testing.daemons.world import Process
+    from spritz_testing.daemons.system.world import Process
 
 #: A database that is set back to a copy has lost records that nothing can bring back: tests of its own look at that.
 _APART = frozenset({"accounts backed up", "accounts set back"})

@@ -9,7 +9,7 @@ from spritz_testing.daemons.faults import drawn, host_of, performs
 if TYPE_CHECKING:
     from spritz_testing.daemons.plan import Action
     from spritz_testing.daemons.site import Site
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 
 def _set_clock(site: Site, host: Host, by_seconds: float, seconds: float) -> None:

@@ -6,17 +6,18 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from spritz_testing.daemons import coverage, restoring
+from spritz_testing.daemons import coverage
 from spritz_testing.daemons.faults import Kind, add, drawn, host_of, performs, unit_of, units_on
 from spritz_testing.daemons.history import Injected
 from spritz_testing.daemons.injectors import operators, processes
-from spritz_testing.daemons.supervisors import POINTS
+from spritz_testing.daemons.node.supervisors import POINTS
+from spritz_testing.daemons.system import restoring
 
 if TYPE_CHECKING:
+    from spritz_testing.daemons.node.supervisors import SimulatedSupervisor
     from spritz_testing.daemons.plan import Action
     from spritz_testing.daemons.site import Site
-    from spritz_testing.daemons.supervisors import SimulatedSupervisor
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 # Power
 

@@ -13,7 +13,7 @@ from spritz_testing.daemons.injectors import processes, standby
 if TYPE_CHECKING:
     from spritz_testing.daemons.plan import Action
     from spritz_testing.daemons.site import Site
-    from spritz_testing.daemons.world import Host, Process
+    from spritz_testing.daemons.system.world import Host, Process
 
 
 def _others(site: Site, host: Host) -> Iterator[str]:

@@ -8,14 +8,14 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from spritz_testing.daemons.clients.operators import OPERATIONS
 from spritz_testing.daemons.faults import Kind, add, unit_of, units_on
-from spritz_testing.daemons.operators import OPERATIONS
 
 if TYPE_CHECKING:
-    from spritz_testing.daemons.command import Data
+    from spritz_testing.daemons.clients.command import Data
     from spritz_testing.daemons.plan import Action
     from spritz_testing.daemons.site import Site
-    from spritz_testing.daemons.world import Host
+    from spritz_testing.daemons.system.world import Host
 
 
 def ask(site: Site, kind: str, data: Data) -> None:

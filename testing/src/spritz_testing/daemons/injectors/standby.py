@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz_testing.daemons import copies
+from spritz_testing.daemons.controller import copies
 from spritz_testing.daemons.database import Loss
 from spritz_testing.daemons.faults import Kind, Perform, add, drawn
 from spritz_testing.daemons.history import Injected

@@ -13,7 +13,7 @@ from spritz.model.queries.jobs import ListJobs
 from spritz.model.resources import mask_ids
 from spritz.notation import jobid
 from spritz.notation.jobid import JobReference
-from spritz.presentation.job_record import record_text
+from spritz.presentation.job.job_record import record_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -40,7 +40,7 @@ def run(session: Session, words: list[str]) -> int:
         show_records(session.context, session.json, answer.now, chosen)
         return status
     session.tell_age(answer.now, len(answer.nodes))
-    from spritz.presentation.node_record import record_text
+    from spritz.presentation.node.node_record import record_text
 
     session.out("".join([record_text(view, session.oneliner, session.details) for view in chosen]))
     return status

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.partitions import ListPartitions, Partitions
-from spritz.presentation.partition_text import record_text
+from spritz.presentation.node.partition_text import record_text
 
 if TYPE_CHECKING:
     from spritz.cli.administration.control.session import Session

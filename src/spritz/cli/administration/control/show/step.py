@@ -9,7 +9,7 @@ from spritz.client.errors import RemoteError
 from spritz.model.ids import STEP_MAX
 from spritz.model.job.job_filter import JobFilter
 from spritz.model.queries.steps import ListSteps, Steps
-from spritz.presentation.step_record import record_text
+from spritz.presentation.job.step_record import record_text
 
 if TYPE_CHECKING:
     from spritz.cli.administration.control.session import Session

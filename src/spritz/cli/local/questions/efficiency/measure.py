@@ -14,7 +14,7 @@ from spritz.model.accounting import step_usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation import tres
 from spritz.notation.hostlist import sort
-from spritz.presentation.accounting_row import Row
+from spritz.presentation.accounting.accounting_row import Row
 
 if TYPE_CHECKING:
     from spritz.model.accounting.records import JobWithSteps, StepRecord

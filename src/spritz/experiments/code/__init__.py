@@ -1,0 +1,7 @@
+"""What code a run sees: the working tree and everything else that its program imports, as it was at submission.
+
+`snapshot`     the working tree as a content-addressed tree in a git repository of our own
+`sources`      snapshots of other working trees that the run imports from
+`linked`       paths that git ignores and that a run sees
+`interpreters` which Python the command uses, what is installed there, where its imports lead
+"""

@@ -1,0 +1,79 @@
+"""Paths of the working tree that a run sees although git ignores them: environments of the project, data, outputs.
+
+A snapshot is for code. What it lacks stays where it is, and the run's checkout gets a link to it: of itself to the
+project's own environments, and to what `--link` names.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from spritz.experiments import imports
+from spritz.experiments.code import snapshot
+from spritz.experiments.code.snapshot import Snapshot
+from spritz.experiments.errors import ExperimentError
+
+#: Directories with programs and packages of a project: uv, venv, poetry, pdm; pixi; npm.
+ENVIRONMENTS = (".venv", "venv", ".pixi", "node_modules", "__pypackages__")
+
+
+def paths(code: Snapshot, store: Path, wanted: Sequence[str]) -> list[str]:
+    """Paths below the project's root for links: its environments, and the ignored parts of what is wanted.
+
+    Raises ExperimentError for a wanted path that does not exist, is in the snapshot or is outside the project.
+    """
+    root, places = Path(code.root), dict.fromkeys((code.directory, "."))
+    linked_paths = [
+        os.path.normpath(os.path.join(place, name))
+        for place in places
+        for name in ENVIRONMENTS
+        if (root / place / name).is_dir()
+    ]
+    linked_paths = snapshot.missing(store, code.tree, linked_paths)
+    for word in wanted:
+        linked_paths += _parts(code, word)
+    return list(dict.fromkeys(linked_paths))
+
+
+def _parts(code: Snapshot, word: str) -> list[str]:
+    path = os.path.normpath(os.path.join(code.root, code.directory, word))
+    if not imports.is_below(path, code.root) or path == code.root:
+        raise ExperimentError(
+            f"--link {word}: not below {code.root}", hint="an absolute path elsewhere is the same in the job: no link"
+        )
+    if not os.path.lexists(path):
+        raise ExperimentError(f"--link {word}: no such file or directory", hint=f"mkdir -p {shlex.quote(word)}")
+    parts = snapshot.ignored(Path(code.root), [os.path.relpath(path, code.root)])
+    if not parts:
+        raise ExperimentError(f"--link {word}: nothing of it is ignored by git, so the snapshot has it")
+    return parts
+
+
+def lines(code: Snapshot, names: Sequence[str], checkout: str) -> str:
+    """Shell commands that make the links in a checkout, whose path is quoted."""
+    text = ""
+    for name in names:
+        target, link = shlex.quote(os.path.join(code.root, name)), f"{checkout}/{shlex.quote(name)}"
+        folder = f"mkdir -p {checkout}/{shlex.quote(os.path.dirname(name))}; " if "/" in name else ""
+        text += f"[ -e {link} ] || {{ {folder}ln -s {target} {link}; }}\n"
+    if names:
+        # A project's runner must not install the snapshot into the environment that the working tree has too.
+        text += "export UV_NO_SYNC=1\n"
+    return text
+
+
+def overlooked(code: Snapshot, store: Path, command: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Paths that words of the command name, that git ignores and that no link leads to."""
+    missing_paths = []
+    for word in command[1:]:
+        value = word.partition("=")[2] if word.startswith("-") else word
+        path = os.path.normpath(os.path.join(code.root, code.directory, value))
+        if not value or value.startswith("/") or not imports.is_below(path, code.root) or not os.path.exists(path):
+            continue
+        relative = os.path.relpath(path, code.root)
+        if not any(imports.is_below(relative, name) for name in names):
+            missing_paths += snapshot.missing(store, code.tree, [relative])
+    return missing_paths

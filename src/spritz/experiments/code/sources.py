@@ -1,0 +1,120 @@
+"""The code of a run beyond its project: what an editable installation, a .pth file or PYTHONPATH brings in.
+
+Each such working tree becomes a source of the run, with a snapshot of its own. In the job `imports` leads the
+interpreter to these instead of the working trees. What cannot be frozen is named, at submission and in the record.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from spritz.experiments import imports
+from spritz.experiments.code import snapshot
+from spritz.experiments.code.snapshot import Snapshot, Source
+from spritz.experiments.errors import ExperimentError
+
+#: Takes the snapshot of a directory with these directories of modules.
+Take = Callable[[Path, Sequence[str]], Snapshot]
+
+#: The file of a run, or of a sweep, with working trees and the places of their snapshots (`imports`).
+FILE = "sources.list"
+
+
+def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> Snapshot:
+    """A snapshot of the project around `directory`, and of the working trees with these places.
+
+    Raises ExperimentError if there is none of the project; what else cannot be frozen is named in `unfrozen`.
+    """
+    code = take(directory, places)
+    inside = [place for place in places if imports.is_below(place, code.root)]
+    unfrozen = _unfrozen(store, code.root, code.tree, inside)
+    sources: list[Source] = []
+    for place in places:
+        if imports.is_below(place, code.root) or imports.is_below(place, _OURS):
+            continue
+        if any(imports.is_below(place, source.root) for source in sources):
+            continue
+        try:
+            taken = take(Path(place) if os.path.isdir(place) else Path(place).parent, places)
+        except ExperimentError as error:
+            unfrozen.append(f"{place}: {error.message}")
+            continue
+        snapshot.keep_with(store, code.tree, taken.tree)
+        label = re.sub(r"[^A-Za-z0-9_.-]", "-", os.path.basename(taken.root))
+        name = f"{len(sources) + 1}-{label}"
+        sources.append(Source(taken.root, taken.tree, name, taken.commit, taken.dirty))
+        unfrozen += _unfrozen(
+            store, taken.root, taken.tree, [other for other in places if imports.is_below(other, taken.root)]
+        )
+    return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen))
+
+
+def _ours() -> str:
+    """Where Spritz lies, with all of a checkout of it: the tool is not the user's code."""
+    installed = Path(__file__).resolve().parents[3]
+    if imports.is_installed(f"{installed}{os.sep}"):
+        return str(installed)
+    return str(next((place for place in installed.parents if (place / ".git").exists()), installed))
+
+
+_OURS = _ours()
+
+
+def _unfrozen(store: Path, root: str, tree: str, places: Sequence[str]) -> list[str]:
+    """Places below a root that its snapshot does not have."""
+    relative = {os.path.relpath(place, root): place for place in places if not imports.is_installed(f"{place}{os.sep}")}
+    return [f"{relative[path]}: git ignores it" for path in snapshot.missing(store, tree, list(relative))]
+
+
+def words(command: Sequence[str], code: Snapshot | None, store: Path) -> list[str]:
+    """The command for the snapshot's directory: an absolute path of a file that the snapshot has leads there, and a
+    relative one of a program that it has not (`.venv/bin/python`) to the working tree.
+    """
+    if code is None:
+        return list(command)
+    directory = os.path.join(code.root, code.directory)
+    values = {word: word.partition("=")[2] if word.startswith("-") else word for word in command}
+    paths = {
+        value: os.path.relpath(os.path.normpath(os.path.join(directory, value)), code.root)
+        for value in values.values()
+        if os.sep in value
+    }
+    inside = [path for path in paths.values() if path.partition(os.sep)[0] not in (".", "..")]
+    frozen = snapshot.files(store, code.tree, inside)
+    new: dict[str, str] = {}
+    for value, path in paths.items():
+        if path in frozen:
+            if os.path.isabs(value):
+                # Relative, since each trial of a sweep has a checkout of its own; with a slash: it is not searched for.
+                new[value] = os.path.join(".", os.path.relpath(path, code.directory))
+        elif _is_program(there := os.path.normpath(os.path.join(directory, value))):
+            new[value] = there
+    return [
+        f"{word[: len(word) - len(values[word])]}{new[values[word]]}" if values[word] in new else word
+        for word in command
+    ]
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def pairs(code: Snapshot | None, shared: Path) -> bytes:
+    """The file for `imports`; `shared`: the directory with the checkouts of sources."""
+    if code is None:
+        return b""
+    words = [code.root, "code"]
+    for source in code.sources:
+        words += [source.root, str(shared / "sources" / source.name)]
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def install(home: Path) -> Path:
+    """The directory for PYTHONPATH that holds `imports` as `sitecustomize`."""
+    from spritz.experiments.home import copied_by_content
+
+    return copied_by_content(Path(imports.__file__), home / "imports", "{digest}/sitecustomize.py").parent

@@ -1,0 +1,141 @@
+"""A run on disk: its record, and the events that its job reports.
+
+`run.json` is written before the job is queued, and again once the job's id is known. The job appends to `events.jsonl`
+lines such as {"event": "started", "at": 1700000000.0, "restart": 0, …}. These are files instead of a database because
+the job may run without Spritz, and because all file systems append lines of a few hundred bytes atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spritz.experiments.code import interpreters
+from spritz.experiments.errors import ExperimentError
+
+#: Version of run.json; a newer version is refused.
+FORMAT = 1
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A run's record. Secrets are masked in all of it."""
+
+    name: str
+    user: str
+    created_at: float
+    command: list[str]
+    options: dict[str, Any] = field(default_factory=dict)
+    #: `Snapshot` as a mapping; empty if the run uses its directory in place
+    code: dict[str, Any] = field(default_factory=dict)
+    surroundings: dict[str, Any] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    parent: str = ""
+    group: str = ""
+    job_id: str = ""
+    #: parameters of a sweep's trial
+    parameters: dict[str, Any] = field(default_factory=dict)
+    #: file with the values that all runs of a group share; `read` inserts them
+    shared: str = ""
+    #: text shown instead of the command, if the command is a program of Spritz
+    shown: str = ""
+    format: int = FORMAT
+
+    @property
+    def command_line(self) -> str:
+        """The command as text for users."""
+        return self.shown or shlex.join(self.command)
+
+
+def directory_of(home: Path, name: str) -> Path:
+    return home / "runs" / name
+
+
+#: Fields that runs of a group share.
+SHARED = ("options", "code", "surroundings", "tags", "data")
+
+
+def write(directory: Path, run: Run, *, durable: bool = True) -> None:
+    """Replace the record atomically, without the values in its shared file."""
+    values = {name: getattr(run, name) for name in Run.__dataclass_fields__ if not (run.shared and name in SHARED)}
+    write_json(directory / "run.json", values, durable=durable)
+
+
+def dumps(data: Any) -> str:
+    """Values as JSON text, for a file or a column."""
+    return json.dumps(data, ensure_ascii=False)
+
+
+def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
+    """Replace a file atomically; without `durable`, a crash of the machine may lose it."""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(scratch, path)
+
+
+def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Run:
+    """The record. `shared`: contents of shared files, for a caller who reads many records.
+
+    Raises ExperimentError if it is damaged, or of a later release.
+    """
+    path = directory / "run.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"{directory.name}: no such run") from None
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    if data.get("format", 0) > FORMAT:
+        raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release, or upgrade")
+    known = Run.__dataclass_fields__
+    if data.get("shared"):
+        kept = {} if shared is None else shared
+        try:
+            if data["shared"] not in kept:
+                kept[data["shared"]] = json.loads(Path(data["shared"]).read_text(encoding="utf-8"))
+            data = {**kept[data["shared"]], **data}
+        except (OSError, ValueError) as error:
+            raise ExperimentError(f"{data['shared']}: {error}") from error
+    return Run(**{key: value for key, value in data.items() if key in known})
+
+
+def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
+    """The run's surroundings, with the interpreter that ran in place of the one that was expected at submission."""
+    ran = interpreters.of_run(home, directory)
+    return {**run.surroundings, "python": ran} if ran else run.surroundings
+
+
+def append(directory: Path, event: str, at: float, **values: Any) -> None:
+    """Add a line to the run's events."""
+    line = json.dumps({"event": event, "at": at, **values}) + "\n"
+    descriptor = os.open(directory / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def events(directory: Path) -> list[dict[str, Any]]:
+    """The job's events so far, without an incomplete last line."""
+    try:
+        text = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    parsed = []
+    for line in text.splitlines():
+        try:
+            parsed.append(json.loads(line))
+        except ValueError:
+            continue
+    return parsed

@@ -1,0 +1,494 @@
+"""The index of all runs: SQLite in the home directory, or any database of SQLAlchemy by $SPRITZ_RUN_STORE.
+
+The record of a run is in its directory (`record`); the index finds runs fast, assigns names, and stores the last known
+state. It can be rebuilt from the directories.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spritz.experiments import secrets
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records.database import Taken, Transaction, Unwritable, connect
+
+if TYPE_CHECKING:
+    from spritz.experiments.records.record import Run
+
+#: Version of the tables; a newer version is refused.
+LAYOUT = 2
+
+_NEWEST = 50
+
+#: States that may change: ours, and those of squeue.
+OPEN = (
+    "CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED",
+    "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+)  # fmt: skip
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS runs (
+        name VARCHAR(200) NOT NULL, owner VARCHAR(100) NOT NULL, created_at FLOAT NOT NULL, job_id VARCHAR(40),
+        state VARCHAR(30) NOT NULL, exit_code INTEGER, started_at FLOAT, ended_at FLOAT, branch VARCHAR(300),
+        commit_id VARCHAR(64), tree VARCHAR(64), parent VARCHAR(200), run_group VARCHAR(200), command TEXT NOT NULL,
+        tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, changed INTEGER,
+        PRIMARY KEY (owner, name))""",
+    "CREATE INDEX IF NOT EXISTS runs_created ON runs (owner, created_at)",
+    "CREATE INDEX IF NOT EXISTS runs_open ON runs (owner, state)",
+    "CREATE INDEX IF NOT EXISTS runs_group ON runs (owner, run_group)",
+    "CREATE TABLE IF NOT EXISTS layout (number INTEGER NOT NULL)",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run's row in the index."""
+
+    name: str
+    owner: str
+    created_at: float
+    job_id: str
+    state: str
+    exit_code: int | None
+    started_at: float | None
+    ended_at: float | None
+    branch: str
+    commit_id: str
+    tree: str
+    parent: str
+    run_group: str
+    command: str
+    tags: tuple[str, ...]
+    metrics: dict[str, float]
+    directory: str
+    #: whether the code differed from the commit; False for runs that a release without this column recorded
+    changed: bool
+
+
+_COLUMNS = tuple(Entry.__dataclass_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Selects runs. Texts match substrings, ignoring case."""
+
+    owner: str = ""
+    text: str = ""
+    branch: str = ""
+    tag: str = ""
+    states: tuple[str, ...] = ()
+    group: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    #: (metric, operator, value), as ("accuracy", ">", 0.9)
+    metrics: tuple[tuple[str, str, float], ...] = ()
+    #: in any of these groups, and in none of those
+    groups: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    limit: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that belong together: of a sweep, a pipeline or a job array."""
+
+    name: str
+    newest: Entry
+    #: state -> number of runs
+    states: Mapping[str, int]
+    started_at: float | None
+    #: None while one of them has not ended
+    ended_at: float | None
+
+
+class Store:
+    """The index. Raises ExperimentError if the database is locked, read-only, full, damaged or of a later release."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
+        self._database = connect(self._url)
+        self._checked = False
+        #: columns that could not be written: (name, owner) -> columns
+        self._unwritten: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def close(self) -> None:
+        self._database.close()
+        self._checked = False
+
+    def reserve(self, base: str, owner: str, created_at: float, directory: Path, command: str) -> str:
+        """A free name made of `base` (BASE-1, BASE-2 …), with a row and a directory below `directory` that hold it."""
+        clean = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "run"
+        for number in self._free_numbers(clean, owner, directory):
+            name = f"{clean}-{number}"
+            try:
+                with self._begin() as connection:
+                    self._insert(connection, name, owner, created_at, str(directory / name), command)
+                    (directory / name).mkdir(parents=True)
+                return name
+            except (Taken, FileExistsError):
+                continue  # taken meanwhile
+        raise ExperimentError(f"no free name for a run {clean}")
+
+    def reserve_array(self, base: str, owner: str, created_at: float, directory: Path, commands: Sequence[str]) -> str:
+        """A free name as `reserve` makes it, with NAME-0, NAME-1 … that hold it, one for each command."""
+        clean = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "run"
+        for number in self._free_numbers(clean, owner, directory):
+            name = f"{clean}-{number}"
+            directories: list[Path] = []
+            try:
+                with self._begin() as connection:
+                    for index, command in enumerate(commands):
+                        row = f"{name}-{index}"
+                        self._insert(connection, row, owner, created_at, str(directory / row), command)
+                    for index in range(len(commands)):
+                        place = directory / f"{name}-{index}"
+                        place.mkdir(parents=True)
+                        directories.append(place)
+                return name
+            except (Taken, FileExistsError):
+                for place in directories:
+                    place.rmdir()
+        raise ExperimentError(f"no free name for runs {clean}")
+
+    def hold(self, name: str, owner: str, created_at: float, directory: Path, command: str) -> None:
+        """Add a row for a run whose name the caller has chosen; replaces the row of an interrupted submission."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = ''", o=owner, n=name)
+            self._insert(connection, name, owner, created_at, str(directory / name), command)
+
+    def _free_numbers(self, base: str, owner: str, directory: Path) -> Iterator[int]:
+        """Numbers to try: after the largest of the newest runs, after the largest in the index, then after directories.
+
+        Directories without a row are another user's, or those of an index that was lost.
+        """
+        # Of 100,000 runs of one name the newest are found in a millisecond, the largest number in a tenth of a second.
+        newest = [entry.name for entry in self.find(Query(owner=owner, limit=_NEWEST))]
+        if number := _largest(base, newest):
+            yield number + 1
+        yield self._largest_number(base, owner) + 1
+        for _ in range(1000):
+            try:
+                names = os.listdir(directory)
+            except FileNotFoundError:
+                names = []
+            yield max(self._largest_number(base, owner), _largest(base, names)) + 1
+
+    def _largest_number(self, base: str, owner: str) -> int:
+        with self._begin() as connection:
+            # As a range, so that the key finds them: names begin with BASE-, and the character after "-" is ".".
+            rows = _execute(
+                connection,
+                "SELECT name FROM runs WHERE owner = :owner AND name LIKE :like AND name >= :low AND name < :high",
+                owner=owner,
+                like=f"{base}-%",
+                low=f"{base}-",
+                high=f"{base}.",
+            )
+            return _largest(base, (name for (name,) in rows))
+
+    def restore(self, rows: Sequence[tuple[Run, Path, Mapping[str, Any]]]) -> None:
+        """Add rows for runs (run, directory, columns) that the index has lost, in one transaction."""
+        with self._begin() as connection:
+            for run, directory, values in rows:
+                _execute(
+                    connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = '' AND state = 'CREATED'",
+                    o=run.user, n=run.name,
+                )  # fmt: skip
+                self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
+                self._set(connection, run.name, run.user, {**_known(run), **values})
+
+    def add(self, runs: Sequence[tuple[Run, str]]) -> None:
+        """Add rows for runs (run, directory) whose names the caller has chosen; all or none.
+
+        Raises ExperimentError if a name is taken.
+        """
+        try:
+            with self._begin() as connection:
+                for run, directory in runs:
+                    self._insert(connection, run.name, run.user, run.created_at, directory, run.command_line)
+                    self._set(connection, run.name, run.user, _known(run))
+        except Taken as error:
+            raise ExperimentError(f"the index has a run of that name already: {error}") from error
+
+    def _insert(self, connection: Transaction, name: str, owner: str, at: float, directory: str, command: str) -> None:
+        values = {
+            "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
+            "started_at": None, "ended_at": None, "branch": "", "commit_id": "", "tree": "", "parent": "",
+            "run_group": "", "command": command, "tags": "[]", "metrics": "{}", "directory": directory,
+            "changed": 0,
+        }  # fmt: skip
+        names = ", ".join(values)
+        _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
+
+    def queued(self, *runs: Run, state: str = "PENDING") -> None:
+        """Record that the runs' jobs are queued."""
+        self.change_all({(run.name, run.user): {"state": state, **_known(run)} for run in runs})
+
+    def change(self, name: str, owner: str, **values: Any) -> None:
+        """Set columns of a run's row."""
+        self.change_all({(name, owner): values})
+
+    def change_all(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Set columns of several runs, (name, owner) -> columns, in a single transaction."""
+        if not changes:
+            return
+        with self._begin() as connection:
+            for (name, owner), values in changes.items():
+                self._set(connection, name, owner, values)
+
+    def note(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Set columns that were found out by looking. Where the index cannot be written, as on a full file system, this
+        object alone has them: who only reads needs no room.
+        """
+        try:
+            self.change_all(changes)
+        except Unwritable:
+            for key, values in changes.items():
+                self._unwritten.setdefault(key, {}).update(values)
+
+    def _set(self, connection: Transaction, name: str, owner: str, values: Mapping[str, Any]) -> None:
+        assignments = ", ".join(f"{key} = :{key}" for key in values)
+        _execute(connection, f"UPDATE runs SET {assignments} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+
+    def remove_group(self, group: str, owner: str) -> None:
+        """Delete the rows of a group's runs."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND run_group = :g", o=owner, g=group)
+
+    def remove(self, name: str, owner: str) -> None:
+        """Delete a run's row from the index; its directory stays."""
+        with self._begin() as connection:
+            _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)
+
+    def find(self, query: Query) -> list[Entry]:
+        """The index entries that match the query, newest first; `query.limit` bounds them."""
+        where, values = _conditions(query)
+        in_sql = bool(query.metrics and self._database.metric)
+        if in_sql:
+            terms = []
+            for place, (name, operator, value) in enumerate(query.metrics):
+                terms.append(f"{self._database.metric.format(name=f':m{place}')} {operator} :v{place}")
+                values |= {f"m{place}": name, f"v{place}": value}
+            where = f"{where or 'WHERE 1 = 1'} AND {' AND '.join(terms)}"
+        text = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY created_at DESC, name DESC"
+        if query.limit and (in_sql or not query.metrics):
+            text += f" LIMIT {query.limit:d}"
+        with self._begin() as connection:
+            entries = [self._entry(row) for row in _execute(connection, text, **values)]
+        if query.metrics and not in_sql:
+            entries = [entry for entry in entries if _meets(entry, query.metrics)]
+        return entries[: query.limit] if query.limit else entries
+
+    def find_folded(self, query: Query) -> list[Entry | Group]:
+        """Runs and groups by their newest run, newest first. A group's numbers are those of all its runs."""
+        newest: dict[str, Entry] = {}
+        while True:
+            newest_entries = self.find(replace(query, without=tuple(newest)))
+            newest |= {entry.run_group: entry for entry in reversed(newest_entries) if entry.run_group}
+            kept = [*newest.values(), *(entry for entry in newest_entries if not entry.run_group)]
+            # Whatever is missing is older than all that was found, as each question leaves out more groups.
+            if not query.limit or len(newest_entries) < query.limit or len(kept) >= query.limit:
+                break
+        kept.sort(key=lambda entry: (entry.created_at, entry.name), reverse=True)
+        kept = kept[: query.limit] if query.limit else kept
+        groups = self._groups([entry for entry in kept if entry.run_group], query.owner)
+        return [groups.get(entry.run_group, entry) for entry in kept]
+
+    def _groups(self, newest: Sequence[Entry], owner: str) -> dict[str, Group]:
+        """The groups of these runs that have more than one run, by name."""
+        if not newest:
+            return {}
+        where, values = _conditions(Query(owner=owner, groups=tuple(entry.run_group for entry in newest)))
+        with self._begin() as connection:
+            rows = list(
+                _execute(
+                    connection,
+                    "SELECT run_group, state, count(*), min(started_at), max(ended_at), count(ended_at) FROM runs "
+                    f"{where} GROUP BY run_group, state",
+                    **values,
+                )
+            )
+        groups = {}
+        for entry in newest:
+            rows_of_group = [row for row in rows if row[0] == entry.run_group]
+            count = sum(row[2] for row in rows_of_group)
+            if count > 1:
+                groups[entry.run_group] = Group(
+                    name=entry.run_group,
+                    newest=entry,
+                    states={row[1]: row[2] for row in rows_of_group},
+                    started_at=min((row[3] for row in rows_of_group if row[3]), default=None),
+                    ended_at=max(row[4] for row in rows_of_group)
+                    if sum(row[5] for row in rows_of_group) == count
+                    else None,
+                )
+        return groups
+
+    def best(self, owner: str, group: str, metric: str, *, maximize: bool) -> float | None:
+        """The largest or smallest value that complete runs of the group have of the metric."""
+        entries = self.find(Query(owner=owner, group=group, states=("COMPLETED",)))
+        values = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
+        return (max if maximize else min)(values, default=None)
+
+    def get(self, name: str, owner: str) -> Entry:
+        """The run of that name or job number, or the newest whose name begins so (`train`: train-12)."""
+        with self._begin() as connection:
+            rows = list(
+                _execute(
+                    connection,
+                    f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE owner = :o AND "
+                    "(name = :n OR job_id = :n OR name LIKE :like) ORDER BY created_at DESC",
+                    o=owner, n=name, like=f"{name}-%",
+                )
+            )  # fmt: skip
+        entries = [self._entry(row) for row in rows]
+        for entry in entries:
+            if name in (entry.name, entry.job_id):
+                return entry
+        if (self.home / "sweeps" / name / "sweep.json").exists():
+            raise ExperimentError(f"{name} is a sweep", hint=f"`spritz sweep --status {name}` shows it and its trials")
+        if (self.home / "pipelines" / name / "pipeline.json").exists():
+            raise ExperimentError(f"{name} is a pipeline", hint=f"`spritz pipeline show {name}` shows it and its steps")
+        if entries:
+            return entries[0]
+        raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
+
+    def later_attempt(self, entry: Entry) -> str:
+        """Name of the newest attempt of a pipeline's step, NAME.N, whose first attempt is `entry`; "" without any."""
+        if not entry.run_group:
+            return ""
+        attempts = self.find(Query(owner=entry.owner, group=entry.run_group))
+        return next((attempt.name for attempt in attempts if attempt.name.startswith(f"{entry.name}.")), "")
+
+    def trees(self) -> dict[str, str]:
+        """Name -> tree of its snapshot, of the runs of all owners."""
+        with self._begin() as connection:
+            return {name: tree or "" for name, tree in _execute(connection, "SELECT name, tree FROM runs")}
+
+    def open_runs(self, owner: str) -> list[Entry]:
+        """Runs whose last known state is not final."""
+        return self.find(Query(owner=owner, states=OPEN))
+
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        values = dict(zip(_COLUMNS, row, strict=True))
+        values.update(self._unwritten.get((values["name"], values["owner"]), {}))
+        values["tags"] = tuple(json.loads(values["tags"] or "[]"))
+        values["metrics"] = json.loads(values["metrics"] or "{}")
+        values["changed"] = bool(values["changed"])
+        for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
+            values[key] = values[key] or ""
+        return Entry(**values)
+
+    @contextmanager
+    def _begin(self) -> Iterator[Transaction]:
+        if not self._checked:
+            self._check()
+        with self._database.begin() as transaction:
+            yield transaction
+
+    def _check(self) -> None:
+        """Create or upgrade the tables. Raises ExperimentError if a later release created them."""
+        if not self._database.has_table("layout"):
+            try:
+                with self._database.begin() as transaction:
+                    for statement in _TABLES:
+                        _execute(transaction, statement)
+                    if not list(_execute(transaction, "SELECT number FROM layout")):
+                        _execute(transaction, "INSERT INTO layout (number) VALUES (:number)", number=LAYOUT)
+            except (Taken, ExperimentError):
+                # PostgreSQL's IF NOT EXISTS fails if another process creates them at the same moment.
+                if not self._database.has_table("layout"):
+                    raise
+        if 0 < self._layout() < LAYOUT:
+            try:
+                with self._database.begin() as transaction:
+                    _execute(transaction, "ALTER TABLE runs ADD COLUMN changed INTEGER")
+            except ExperimentError:
+                # Another process may have been faster, or killed before it set the number: then the column is there.
+                with self._database.begin() as transaction:
+                    list(_execute(transaction, "SELECT changed FROM runs LIMIT 1"))
+            with self._database.begin() as transaction:
+                _execute(transaction, "UPDATE layout SET number = :number", number=LAYOUT)
+        if self._layout() > LAYOUT:
+            url = secrets.masked_text(self._url)
+            raise ExperimentError(f"{url} was made by a later release of spritz", hint="use that release")
+        self._checked = True
+
+    def _layout(self) -> int:
+        """Version of the tables in the database; 0 while another process creates them."""
+        with self._database.begin() as transaction:
+            return int(next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0)
+
+
+def _largest(base: str, names: Iterable[str]) -> int:
+    """The largest number N among names BASE-N and, for runs of an array, BASE-N-INDEX."""
+    begin = len(base) + 1
+    ends = (re.match(r"(\d+)(?:-\d+)?\Z", name[begin:]) for name in names if name[:begin] == f"{base}-")
+    return max((int(end[1]) for end in ends if end), default=0)
+
+
+def _known(run: Run) -> dict[str, Any]:
+    """Columns of a run's row, from its record."""
+    return {
+        "job_id": run.job_id,
+        "branch": run.code.get("branch", ""),
+        "commit_id": run.code.get("commit", ""),
+        "tree": run.code.get("tree", ""),
+        "changed": int(run.code.get("dirty", False)),
+        "parent": run.parent,
+        "run_group": run.group,
+        "tags": json.dumps(run.tags),
+    }
+
+
+def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:
+    return transaction.execute(statement, values)
+
+
+def _conditions(query: Query) -> tuple[str, dict[str, Any]]:
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for column, value in (("owner", query.owner), ("branch", query.branch), ("run_group", query.group)):
+        if value:
+            parts.append(f"{column} = :{column}")
+            values[column] = value
+    if query.text:
+        parts.append(
+            "(lower(name) LIKE :text OR lower(command) LIKE :text OR job_id = :plain OR commit_id LIKE :begin)"
+        )
+        values |= {"text": f"%{query.text.lower()}%", "plain": query.text, "begin": f"{query.text}%"}
+    if query.tag:
+        parts.append("tags LIKE :tag")
+        values["tag"] = f"%{json.dumps(query.tag)}%"
+    if query.states:
+        parts.append(f"state IN ({', '.join(f':s{n}' for n in range(len(query.states)))})")
+        values |= {f"s{n}": state for n, state in enumerate(query.states)}
+    for key, operator, names in (("g", "IN", query.groups), ("w", "NOT IN", query.without)):
+        if names:
+            parts.append(f"run_group {operator} ({', '.join(f':{key}{n}' for n in range(len(names)))})")
+            values |= {f"{key}{n}": name for n, name in enumerate(names)}
+    if query.since:
+        parts.append("created_at >= :since")
+        values["since"] = query.since
+    if query.until:
+        parts.append("created_at < :until")
+        values["until"] = query.until
+    return ("WHERE " + " AND ".join(parts)) if parts else "", values
+
+
+def _meets(entry: Entry, wanted: Iterable[tuple[str, str, float]]) -> bool:
+    for name, operator, value in wanted:
+        have = entry.metrics.get(name)
+        if have is None or not {
+            ">": have > value, ">=": have >= value, "<": have < value, "<=": have <= value, "=": have == value,
+        }[operator]:  # fmt: skip
+            return False
+    return True

@@ -1,0 +1,9 @@
+"""What a run leaves, read while it runs and after its end.
+
+`logs`        of the batch script and of each rank
+`metrics`     last values and histories of a run's metrics
+`usage`       samples, metrics and log on a common time axis
+`checkpoints` a run's checkpoints, and their removal by policy
+`written`     the files that it wrote
+`failures`    why it failed
+"""

@@ -1,0 +1,228 @@
+"""The reason why a run failed, as text: from its logs and its state in Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spritz.experiments import watch
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records import record
+from spritz.experiments.results import logs
+
+#: Before a line: the rank by torchrun (`[rank3]:`, `[default0]:`), Lightning (`[rank: 3]`) or `srun --label`.
+_PREFIX = re.compile(r"(?:\[(?:rank|default): ?(\d+)\]:? ?|\[(?:rank|default)(\d+)\]:? ?|(\d+): )")
+
+#: Pattern in a line -> explanation with a remedy. The first pattern that any rank's log has wins, so causes precede
+#: their effects.
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP) out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+     r"|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+     "a GPU ran out of memory: a smaller batch, gradient accumulation or checkpointing, or GPUs with more memory"),
+    (r"(?:Out Of Memory|oom[_-]kill event|Detected \d+ oom_kill)|std::bad_alloc|^MemoryError\b|Cannot allocate memory",
+     "the job ran out of main memory: ask for more with --mem"),
+    (r"unable to (?:mmap|write to file </torch|open shared memory object)|insufficient shared memory|^Bus error|SIGBUS",
+     "/dev/shm is full or too small for the workers of a DataLoader: fewer workers, or more memory for the job"),
+    (r"CUDA driver version is insufficient|The NVIDIA driver on your system is too old|CUDA error: no kernel image",
+     "this build of the framework does not fit the node's driver or GPU: another build, or nodes by --constraint"),
+    (r"No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver|Torch not compiled with CUDA",
+     "no GPU in the job, or a framework without CUDA: ask with --gpus"),
+    (r"uncorrectable ECC error|fallen off the bus|NVRM: Xid|CUDA error: unspecified launch failure|unknown error.*CUDA",
+     "a GPU failed: run again on another node (--slurm=--exclude=NODE), and tell the administrator"),
+    (r"device-side assert triggered|illegal memory access|Assertion `.*` failed\.",
+     "a CUDA kernel failed; CUDA_LAUNCH_BLOCKING=1 names it"),
+    (r"Cannot re-initialize CUDA in forked subprocess",
+     "CUDA was used before the program forked: start workers by `spawn`, or use CUDA after the fork only"),
+    (r"Expected all tensors to be on the same device", "a tensor is on another device than the others"),
+    (r"cannot open shared object file|version `\w+_[\d.]+' not found",
+     "a shared library is missing or another version: load the module (setup: in spritz.yaml) that you tried it with"),
+    (r"ModuleNotFoundError: No module named '([^']+)'|No module named \S+$|^ImportError: (.*)",
+     "a Python module is missing or broken: is the environment the one that you tried it in?"),
+    (r"^\w*(?:SyntaxError|IndentationError|TabError): ", "the program cannot be read by this Python"),
+    (r"error: (?:unrecognized arguments|the following arguments are required|argument \S+: )"
+     r"|Could not override|Key '.*' is not in struct|ConfigCompositionException",
+     "the program does not take these arguments"),
+    (r"No space left on device|Disk quota exceeded", "the file system is full"),
+    (r"Too many open files", "too many files are open at once: fewer workers, or raise `ulimit -n`"),
+    (r"Address already in use|EADDRINUSE", "the rendezvous port is taken: another job on this node uses it"),
+    (r"(?:401 Client Error|403 Client Error|GatedRepoError|Unauthorized for url|Invalid user token)",
+     "a server refused access: is the token in the job (--env), and has it the rights?"),
+    (r"Temporary failure in name resolution|Name or service not known|Network is unreachable|Max retries exceeded"
+     r"|couldn't connect to '?https?://",
+     "a server could not be reached: the nodes may have no way out; download before the run, and --link the files"),
+    (r"version https://git-lfs|unpickling stack underflow|invalid load key, 'v'",
+     "a file is a pointer of Git LFS: `git lfs pull` fetches its content"),
+    (r"size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict",
+     "the checkpoint is not of this model"),
+    (r"(?:loss|grad\w*)\b.* (?:is|became|=) ?nan\b|FloatingPointError|returned nan values",
+     "the computation diverged: a smaller learning rate, clipped gradients, or bf16 in place of fp16"),
+    (r"PermissionError|Permission denied", "a file may not be read or written"),
+    (r"FileNotFoundError: .*|No such file or directory",
+     "a file is missing: only the snapshot of the code is in the job's directory"),
+)  # fmt: skip
+#: Ends without a Python exception.
+_KILLED: tuple[tuple[str, str], ...] = (
+    (r"Segmentation fault|SIGSEGV|Signal 11\b", "a compiled part crashed: `python -X faulthandler` names where"),
+    (r"^Killed$|killed by signal: Killed|\(SIGKILL\)|Signal 9\b",
+     "a process was killed, most often for want of memory: `spritz show` has what it used"),
+    (r"Illegal instruction|SIGILL", "a program was built for other processors than the node's"),
+    (r"SIGABRT|Aborted \(core dumped\)", "a compiled part aborted"),
+    (r"terminate called without an active exception",
+     "a thread still ran when the program ended, at times one of PyTorch's gloo: `os._exit(0)` as last line avoids it"),
+)  # fmt: skip
+#: What ranks say whose peer has failed: never the cause, if any other line tells it.
+_EFFECTS: tuple[tuple[str, str], ...] = (
+    (r"(?:NCCL|RCCL|ProcessGroup\w*).*(?:[Tt]imeout|timed out)|Watchdog caught collective operation timeout",
+     "a collective operation timed out: one rank hung, died or ran ahead; the first rank that failed is the cause"),
+    (r"NCCL (?:error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError",
+     "NCCL failed: NCCL_DEBUG=INFO in env: says why"),
+    (r"[Cc]onnection (?:reset|closed|refused)|Broken pipe|recvValue failed|Socket ?Timeout|ChildFailedError"
+     r"|connectFullMesh|DistNetworkError|DistStoreError|remote process exited",
+     "a rank lost its peer, and none says why: the first one that ended has the cause"),
+)  # fmt: skip
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failed|Refused)\b(?::|$)")
+
+
+def _compiled(table: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), meaning) for pattern, meaning in table)
+
+
+_CAUSES, _ENDS, _LOST = _compiled(_KNOWN), _compiled(_KILLED), _compiled(_EFFECTS)
+_TAIL_BYTES = 64 << 10
+
+_STATES = {
+    "TIMEOUT": "it reached its time limit",
+    "OUT_OF_MEMORY": "it ran out of main memory: ask for more with --mem",
+    "NODE_FAIL": "a node failed",
+    "PREEMPTED": "it was preempted by a job of higher priority",
+    "CANCELLED": "it was cancelled",
+    "DEADLINE": "it could not end before its deadline",
+    "BOOT_FAIL": "a node did not boot",
+    "LOST": "Slurm does not know the job any more, and it never said that it had ended",
+}
+
+
+def explain(directory: Path, state: str, exit_code: int | None) -> str:
+    """The reason of the failure in one or two lines; "" if the run did not fail."""
+    events = record.events(directory)
+    life = max((event["restart"] for event in events if event["event"] == "started"), default=0)
+    guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
+    guard = [event for event in guard if event["restart"] == life]
+    if guard and state != "COMPLETED" and (what := guard[-1].get("what")):
+        return f"its guard ended it: the {what.upper()}s had been idle for {watch.span(guard[-1]['seconds'])}"
+    if state == "COMPLETED" or state not in (*_STATES, "FAILED"):
+        return ""
+    if state == "FAILED" and not any(event["event"] == "started" for event in events):
+        return (
+            "its script could not begin: can its node write to the run's directory? A home that nodes do not share is "
+            f"refused so\n  {directory} (SPRITZ_HOME names another); the log of the node's slurmd has the reason"
+        )
+    parts = [_STATES[state] if state in _STATES else ending(exit_code)]
+    if state != "CANCELLED" and (cause := first_cause(directory)):
+        parts.append(cause)
+    return "; ".join(parts)
+
+
+def ending(exit_code: int | None) -> str:
+    """How a command ended, in words. `exit_code` is in the shell's form (128 + signal); None: not known."""
+    if exit_code is None:
+        return "it failed"
+    if exit_code > 128:
+        try:
+            return f"it was killed by {signal.Signals(exit_code - 128).name}"
+        except ValueError:
+            pass
+    known = {
+        126: "its command could not be executed",
+        127: "its command was not found",
+        66: "its code or directory was missing",
+        75: "it saved its state and exited, and could not be requeued (log/job.log has Slurm's words)",
+        76: "it was restarted again and again without a new checkpoint",
+        124: "its total time (--max-time) is used up",
+    }
+    return known.get(exit_code, f"it ended with exit status {exit_code}")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line without its prefix; `rank` by the prefix, else by the file."""
+
+    rank: int | None
+    text: str
+    #: below a traceback
+    raised: bool
+
+
+def first_cause(directory: Path) -> str:
+    """The cause in the logs since the last restart, with its rank and line: a known one, else the first exception of a
+    rank, else a signal, else what ranks say that have lost a peer.
+    """
+    newest = max((restart for restart, _, _ in logs.files(directory)), default=0)
+    lines = [line for rank, text in _tails(directory, newest) for line in _lines(rank, text)]
+    lost = [line for line in lines if _first(_LOST, [line]) is not None]
+    others = [line for line in lines if line not in lost]
+    cause = _first(_CAUSES, others)
+    if cause is None:
+        exceptions = [line for line in others if _EXCEPTION.match(line.text)]
+        raised = [line for line in exceptions if line.raised] or exceptions
+        ended = _first(_ENDS, others)
+        cause = ("the program raised an exception", raised[0]) if raised else ended or _first(_LOST, lost)
+    if cause is None:
+        return ""
+    meaning, line = cause
+    where = f"rank {line.rank}: " if line.rank is not None else ""
+    return f"{_not_seen(directory, line.text) or meaning}\n  {where}{line.text[:300]}"
+
+
+def _first(table: Iterable[tuple[re.Pattern[str], str]], lines: Sequence[_Line]) -> tuple[str, _Line] | None:
+    """The meaning of the first pattern that a line has, and the line."""
+    for pattern, meaning in table:
+        for line in lines:
+            if pattern.search(line.text):
+                return meaning, line
+    return None
+
+
+def _lines(rank: int | None, text: str) -> Iterator[_Line]:
+    raised = False
+    for whole in text.splitlines():
+        match = _PREFIX.match(whole)
+        written = next((int(number) for number in match.groups() if number), None) if match else None
+        line = whole[match.end() :] if match else whole
+        if line.startswith("Traceback (most recent call last)"):
+            raised = True
+        yield _Line(rank if written is None else written, line.strip(), raised)
+        if raised and line[:1].strip() and not line.startswith("Traceback"):
+            raised = False  # the exception's own line ends the traceback
+
+
+def _not_seen(directory: Path, line: str) -> str:
+    """Advice about a missing file that the working tree has; "" for others."""
+    match = re.search(r"'([^']+)'", line)
+    if match is None or "o such file" not in line:
+        return ""
+    try:
+        code = record.read(directory).code
+    except ExperimentError:
+        return ""
+    checkout = os.path.join(directory, "code", code.get("directory", ""))
+    path = os.path.relpath(os.path.join(checkout, match[1]), checkout)
+    if not code or path.startswith("..") or not os.path.exists(os.path.join(code["root"], code["directory"], path)):
+        return ""
+    return f"{path} is in the working tree, but git ignores it: `spritz run --link {path} …` lets the run see it"
+
+
+def _tails(directory: Path, restart: int) -> Iterable[tuple[int | None, str]]:
+    for life, rank, path in logs.files(directory):
+        if rank is not None and life != restart:
+            continue
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                yield rank, file.read().decode("utf-8", "replace")
+        except OSError:
+            continue

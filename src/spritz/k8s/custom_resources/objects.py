@@ -1,0 +1,138 @@
+"""Objects of the API server as the operator for clusters writes them: only where they differ, and as its field manager.
+
+An object that has all desired fields is not written; fields of other managers stay.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from spritz.k8s.api import APPLY, MERGE, Api, ApiFailure
+from spritz.k8s.custom_resources.cluster_objects import GROUP, VERSION, Cluster, Condition, Json
+from spritz.k8s.custom_resources.login_sets import LoginSet, Token
+from spritz.k8s.custom_resources.node_sets import FINALIZER, NodeSet, differs
+from spritz.k8s.pods import PREFIX
+
+#: Seconds between looks at a resource: while something is under way, and otherwise.
+SOON, AGAIN = 2.0, 30.0
+
+#: Annotation of a Secret: when its token expires, in seconds since the epoch.
+EXPIRES: Final = f"{PREFIX}expires"
+
+Resource = Cluster | NodeSet | LoginSet | Token
+
+_PLURALS: Final = {
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "Service": "services",
+    "StatefulSet": "statefulsets",
+    "Deployment": "deployments",
+    "Pod": "pods",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+}
+
+
+class Objects:
+    """Reads and writes objects, and reports on our own resources."""
+
+    def __init__(self, api: Api, log: Callable[..., None], now: Callable[[], float]) -> None:
+        self._api = api
+        self._log = log
+        self._now = now
+
+    async def find(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        """The object; None if there is none."""
+        body = await self._api.find_path(f"{path_of(api_version, kind, namespace)}/{name}")
+        return msgspec.json.decode(body) if body is not None else None
+
+    async def ensure(self, wanted: Json) -> Json:
+        """Apply the object unless the existing one has all these fields. Returns the object as it is then."""
+        metadata = wanted["metadata"]
+        have = await self.find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
+        if have is not None and not differs(have, wanted):
+            return have
+        self._log("object.applied", kind=wanted["kind"], name=metadata["name"], namespace=metadata["namespace"])
+        return await self.write("PATCH", wanted)
+
+    async def write(self, method: str, wanted: Json) -> Json:
+        """POST creates the object, PATCH applies it. Returns the object as it is then."""
+        path = path_of(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
+        parameters: dict[str, str | None] = {"fieldManager": self._api.field_manager}
+        body = msgspec.json.encode(wanted)
+        if method == "POST":
+            answer = await self._api.send("POST", path, parameters=parameters, body=body, repeatable=False)
+        else:
+            path = f"{path}/{wanted['metadata']['name']}"
+            parameters["force"] = "true"
+            answer = await self._api.send("PATCH", path, parameters=parameters, body=body, content_type=APPLY)
+        made: Json = msgspec.json.decode(answer)
+        return made
+
+    async def merge(self, path: str, change: Json) -> None:
+        """Merge these fields into the object at the path."""
+        manager = {"fieldManager": self._api.field_manager}
+        body = msgspec.json.encode(change)
+        await self._api.send("PATCH", path, parameters=manager, body=body, content_type=MERGE)
+
+    async def report(self, plural: str, resource: Resource, status: Json) -> None:
+        """Write the resource's status where it differs."""
+        if not differs(msgspec.to_builtins(resource.status), status):
+            return
+        path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
+        try:
+            await self.merge(f"{path}/status", {"status": status})
+        except ApiFailure as failure:
+            if not failure.not_found:  # deleted meanwhile
+                raise
+
+    @staticmethod
+    def moment(seconds: float) -> str:
+        """A time of the epoch as Kubernetes writes it."""
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def conditions(self, have: list[Condition], wanted: list[Condition]) -> list[Json]:
+        """The conditions as JSON, each with the time of its last change of status."""
+        since = {(condition.type, condition.status): condition.last_transition_time for condition in have}
+        now = self.moment(self._now())
+        for condition in wanted:
+            condition.last_transition_time = since.get((condition.type, condition.status)) or now
+        conditions: list[Json] = msgspec.to_builtins(wanted)
+        return conditions
+
+    async def hold(self, plural: str, resource: Resource, *, held: bool) -> bool:
+        """Add or remove the operator's finalizer. Returns whether the resource has it."""
+        finalizers = resource.metadata.finalizers
+        if held == (FINALIZER in finalizers) or (held and leaves(resource)):
+            return FINALIZER in finalizers
+        wanted = [finalizer for finalizer in finalizers if finalizer != FINALIZER] + [FINALIZER] * held
+        path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
+        change = {"metadata": {"finalizers": wanted, "resourceVersion": resource.metadata.resource_version}}
+        try:
+            await self.merge(path, change)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+        return held
+
+    async def cannot(self, plural: str, resource: Resource, reason: str, message: str) -> None:
+        """Report that the resource is not Ready, and why."""
+        generation, have = resource.metadata.generation, resource.status.conditions
+        condition = Condition(type="Ready", status="False", reason=reason, message=message)
+        condition.observed_generation = generation
+        others = [each for each in have if each.type != "Ready"]
+        await self.report(plural, resource, {"conditions": self.conditions(have, [condition, *others])})
+
+
+def path_of(api_version: str, kind: str, namespace: str) -> str:
+    """Of the objects of a kind in a namespace."""
+    root = "api" if "/" not in api_version else "apis"
+    return f"{root}/{api_version}/namespaces/{namespace}/{_PLURALS[kind]}"
+
+
+def leaves(resource: Resource) -> bool:
+    """Whether the resource is being deleted."""
+    return resource.metadata.deletion_timestamp is not None
