@@ -105,11 +105,7 @@ def _flat(options: dict[str, Any]) -> dict[str, str]:
 
 
 def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
-    packages = [
-        dict(package.split("==", 1) for package in side.get("python", {}).get("packages", []))
-        | {f"conda {name}": version for name, version in map(_conda, side.get("conda", {}).get("explicit", []))}
-        for side in (old, new)
-    ]
+    packages = [_packages(side) for side in (old, new)]
     variables = [
         {name: value for name, value in side.get("variables", {}).items() if not name.startswith(_PASSING)}
         for side in (old, new)
@@ -120,6 +116,23 @@ def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         for side in (old, new)
     ]
     return [*_changed(*simple), *_changed(*packages), *_changed(*variables)]
+
+
+def _packages(surroundings: dict[str, Any]) -> dict[str, str]:
+    """Package -> version."""
+    conda = map(_conda, surroundings.get("conda", {}).get("explicit", []))
+    return dict(package.split("==", 1) for package in surroundings.get("python", {}).get("packages", [])) | {
+        f"conda {name}": version for name, version in conda
+    }
+
+
+def installed_since(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+    """How the interpreter and its packages differ; nothing where either is not known."""
+    pythons = [side.get("python", {}) for side in (old, new)]
+    if not all(python.get("packages") for python in pythons):
+        return []
+    versions = [{"python": python.get("python", "")} for python in pythons]
+    return [*_changed(*versions), *_changed(_packages(old), _packages(new))]
 
 
 def _conda(line: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import calling, secrets
+from spritz.experiments.commands import diff
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -15,6 +16,9 @@ from spritz.experiments.interface import RUN_HELP, Terminal, reporting, tell_unf
 from spritz.experiments.job import settings, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
+
+#: Differences of the environment that are named.
+_SHOWN = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -75,6 +79,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         store,
     )
     tell_unfrozen(queued.code, terminal)
+    if differing := diff.installed_since(record.surroundings(base, Path(entry.directory), old), queued.surroundings):
+        shown = ", ".join(change.line for change in differing[:_SHOWN])
+        more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+        terminal.err(f"spritz: the environment is not that of {old.name}: {shown}{more}\n")
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")

@@ -166,7 +166,7 @@ def prepare(
     if code is not None:
         unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
                   linked.overlooked(code, store, request.command, links)]  # fmt: skip
-        code = replace(code, unfrozen=(*code.unfrozen, *unseen))
+        code = replace(code, unfrozen=tuple(dict.fromkeys((*code.unfrozen, *unseen))))
     need_program(request)
     need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
