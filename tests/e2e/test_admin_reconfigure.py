@@ -135,7 +135,14 @@ def test_what_ran_on_a_node_that_is_taken_out_ends_and_the_node_can_come_back(bu
     busy.node_lines = whole
     busy.write_conf()
     busy.call(Reconfigure(), Done)
-    until(lambda: (busy.work / "lives").read_text() == "\n1\n", "it runs again, for the second time, where it asked to")
+    lives = busy.work / "lives"
+    until(
+        lambda: lives.read_text() == "\n1\n",
+        lambda: (
+            f"it runs again, for the second time, where it asked to: {lives.read_text()!r} {busy.job(lone)}\n"
+            f"{busy.controller_log()[-3000:]}\n{busy.node_log('n2')[-3000:]}"
+        ),
+    )
     busy.cancel(lone)
 
 
