@@ -40,7 +40,7 @@ def rebuild(store: Store, owner: str, progress: Callable[[int, int], None]) -> l
     """
     directories = missing(store, owner)
     shared: dict[str, dict[str, Any]] = {}
-    added: list[Entry] = []
+    names: set[str] = set()
     for at in range(0, len(directories), _BATCH):
         progress(at, len(directories))
         rows = list(_rows(directories[at : at + _BATCH], owner, shared))
@@ -53,11 +53,9 @@ def rebuild(store: Store, owner: str, progress: Callable[[int, int], None]) -> l
                 for run, directory, values in rows
             ]
         )
-        names = {run.name for run, _, _ in rows}
-        since = min((run.created_at for run, _, _ in rows), default=0.0)
-        added += [entry for entry in store.find(Query(owner=owner, since=since)) if entry.name in names]
+        names.update(run.name for run, _, _ in rows)
     progress(len(directories), len(directories))
-    return added
+    return [entry for entry in store.find(Query(owner=owner)) if entry.name in names] if names else []
 
 
 def _rows(

@@ -72,6 +72,12 @@ def test_environments_of_the_directory_and_of_the_root_are_linked(project: Path,
     assert linked.paths(code, home / "snapshots.git", []) == ["sub/node_modules", ".venv"]
 
 
+def test_uv_may_make_an_environment_where_the_project_has_none(project: Path, home: Path) -> None:
+    code = snapshot.take(project, home / "snapshots.git")
+    assert "UV_NO_SYNC" not in linked.lines(code, ["data/s/train.bin"], "code")
+    assert "UV_NO_SYNC" in linked.lines(code, ["data/s/train.bin", "sub/.venv"], "code")
+
+
 def test_an_environment_in_the_snapshot_is_not_linked(project: Path, home: Path) -> None:
     git(project, "add", "-f", ".venv")
     code = snapshot.take(project, home / "snapshots.git")

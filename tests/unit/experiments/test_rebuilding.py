@@ -114,3 +114,14 @@ def test_shared_files_are_read_once(home: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Path, "read_text", counted)
     rebuilt(home)
     assert read.count("shared.json") == 1
+
+
+def test_two_who_rebuild_at_once_add_each_run_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        written(home, f"train-{number}", job_id=str(number))
+    first, second = Store(home), Store(home)
+    directories = rebuilding.missing(first, "me")
+    rebuilding.rebuild(second, "me", lambda done, whole: None)
+    monkeypatch.setattr(rebuilding, "missing", lambda store, owner: directories)
+    rebuilding.rebuild(first, "me", lambda done, whole: None)
+    assert sorted(entry.name for entry in first.find(Query(owner="me"))) == ["train-0", "train-1", "train-2"]

@@ -59,7 +59,7 @@ def lines(code: Snapshot, names: Sequence[str], checkout: str) -> str:
         target, link = shlex.quote(os.path.join(code.root, name)), f"{checkout}/{shlex.quote(name)}"
         folder = f"mkdir -p {checkout}/{shlex.quote(os.path.dirname(name))}; " if "/" in name else ""
         text += f"[ -e {link} ] || {{ {folder}ln -s {target} {link}; }}\n"
-    if names:
+    if any(os.path.basename(name) in ENVIRONMENTS for name in names):
         # A project's runner must not install the snapshot into the environment that the working tree has too.
         text += "export UV_NO_SYNC=1\n"
     return text

@@ -16,6 +16,7 @@ from spritz.experiments import imports
 from spritz.experiments.code import snapshot
 from spritz.experiments.code.snapshot import Snapshot, Source
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import copied_by_content
 
 #: Takes the snapshot of a directory with these directories of modules.
 Take = Callable[[Path, Sequence[str]], Snapshot]
@@ -115,6 +116,4 @@ def pairs(code: Snapshot | None, shared: Path) -> bytes:
 
 def install(home: Path) -> Path:
     """The directory for PYTHONPATH that holds `imports` as `sitecustomize`."""
-    from spritz.experiments.home import copied_by_content
-
     return copied_by_content(Path(imports.__file__), home / "imports", "{digest}/sitecustomize.py").parent

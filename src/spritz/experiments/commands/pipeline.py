@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.home import home
+from spritz.experiments.home import home, need_space
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.job import settings, submission
 from spritz.experiments.pipelines import advance, cache, definition, graph, state
@@ -58,6 +58,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     directory = Path.cwd()
     base = home()
+    need_space(base)
     parameters = {}
     for item in arguments.parameters:
         name, equals, value = item.partition("=")

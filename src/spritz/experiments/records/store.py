@@ -195,13 +195,16 @@ class Store:
             return _largest(base, (name for (name,) in rows))
 
     def restore(self, rows: Sequence[tuple[Run, Path, Mapping[str, Any]]]) -> None:
-        """Add rows for runs (run, directory, columns) that the index has lost, in one transaction."""
+        """Add rows for runs (run, directory, columns) that the index has lost, in one transaction; leaves those that
+        another process has added meanwhile.
+        """
         with self._begin() as connection:
             for run, directory, values in rows:
-                _execute(
-                    connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = '' AND state = 'CREATED'",
-                    o=run.user, n=run.name,
-                )  # fmt: skip
+                there = _execute(
+                    connection, "SELECT 1 FROM runs WHERE owner = :o AND name = :n", o=run.user, n=run.name
+                )
+                if list(there):
+                    continue
                 self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
                 self._set(connection, run.name, run.user, {**_known(run), **values})
 

@@ -163,8 +163,10 @@ def first_cause(directory: Path) -> str:
     """
     newest = max((restart for restart, _, _ in logs.files(directory)), default=0)
     lines = [line for rank, text in _tails(directory, newest) for line in _lines(rank, text)]
-    lost = [line for line in lines if _first(_LOST, [line]) is not None]
-    others = [line for line in lines if line not in lost]
+    lost: list[_Line] = []
+    others: list[_Line] = []
+    for line in lines:
+        (others if _first(_LOST, (line,)) is None else lost).append(line)
     cause = _first(_CAUSES, others)
     if cause is None:
         exceptions = [line for line in others if _EXCEPTION.match(line.text)]
