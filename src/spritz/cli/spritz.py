@@ -49,6 +49,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("spritz.experiments.commands.runs", "list and search runs"),
     "show": ("spritz.experiments.commands.show", "show a run: code, environment, state, result"),
     "diff": ("spritz.experiments.commands.diff", "compare two runs: command, code, environment, result"),
+    "compare": ("spritz.experiments.commands.compare", "compare several runs: what differs, metrics, curves"),
     "rerun": ("spritz.experiments.commands.rerun", "repeat a run, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "show a run's output: all ranks, live or after the end"),
     "files": ("spritz.experiments.commands.files", "list and fetch the files that a run wrote"),
