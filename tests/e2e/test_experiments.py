@@ -234,3 +234,18 @@ def test_a_submission_that_is_killed_loses_no_job(lab: Lab, moment: str) -> None
     else:
         assert lab.state("train-1") == "CREATED"
     assert lab("run", "-d", "--", "python3", "train.py") == "train-2\n"
+
+
+def test_what_a_program_logs_for_tensorboard_is_its_metrics(lab: Lab) -> None:
+    (lab.project / "logs.py").write_text(
+        "import base64, os\n"
+        "os.makedirs('runs/a')\n"
+        "open('runs/a/events.out.tfevents.1.h', 'wb').write(base64.b64decode('"
+        "GAAAAAAAAACjf0siCSgxfvRCw9pBGg1icmFpbi5FdmVudDoyAdNuNxkAAAAAAAAAi/EIKAn8JX70QsPaQRACKgwKCgoDYWNjFQAAAD+GoR7s"
+        "'))\n"
+    )
+    lab("run", "--", "python3", "logs.py")
+    lab("run", "--", "python3", "-c", "pass")
+    (run,) = json.loads(lab("runs", "--json", "--metric", "acc>0.4"))["runs"]
+    assert (run["name"], run["metrics"]) == ("logs-1", {"acc": 0.5})
+    assert lab("compare", "logs-1", "python3-1", "--columns", "acc").splitlines()[1].split()[-1] == "0.5"

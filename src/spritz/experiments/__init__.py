@@ -26,6 +26,7 @@ Programs that jobs start by name or as a copy:
 `calling`    calls the function of such a run, and keeps its result
 `imports`    the program's side: imports come from the snapshots
 `inside`     in parallel to the command: opens the MLflow run, samples usage
+`event_files` at times and at the end: metrics from the files of TensorBoard and W&B
 `watch`      holds a session, or guards a run
 `checkpointing` for training code: a single file without spritz
 """

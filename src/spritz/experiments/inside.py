@@ -7,11 +7,13 @@ must not harm the job. It is copied below the home of runs, so that Spritz need 
     track    print lines for the shell that point MLflow's clients at the run's MLflow run
     close    report the run's end to MLflow, unless the program has done so
     mask     overwrite the named variables' values in the run's logs: secrets that the program has printed
-    sample   periodically append a line with the usage of CPU, memory, I/O and GPUs to usage/RESTART-NODE.jsonl
+    sample   periodically append a line with the usage of CPU, memory, I/O and GPUs to usage/RESTART-NODE.jsonl; on the
+             first node also call `collect` of the program that is named (`event_files`)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -20,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ SECRET_LENGTH_MIN = 8
 _FILES_MAX = 2000
 _FILE_BYTES_MAX = 1 << 20
 _LOGS_MAX = 64
+_COLLECT_SECONDS = 2.0
 
 
 def main(words: list[str]) -> int:
@@ -45,7 +49,7 @@ def main(words: list[str]) -> int:
         elif words[0] == "mask":
             mask(directory / "log", words[1:])
         elif words[0] == "sample":
-            sample(directory)
+            sample(directory, words[1] if words[1:] else "")
     except Exception as error:
         sys.stderr.write(f"spritz: {words[0]}: {type(error).__name__}: {error}\n")
     return 0
@@ -362,7 +366,20 @@ def log_sizes(directory: Path) -> dict[str, int]:
     return sizes
 
 
-def sample(directory: Path) -> None:
+def collector(program: str) -> Callable[[Path], int] | None:
+    """`collect` of the program at that path."""
+    import importlib.util
+
+    specification = importlib.util.spec_from_file_location("event_files", program) if program else None
+    if specification is None or specification.loader is None:
+        return None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    collect: Callable[[Path], int] = module.collect
+    return collect
+
+
+def sample(directory: Path, program: str = "") -> None:
     """Sample until the script that started us has ended; in long runs a line for each 1/200 of the run's age."""
     seconds = os.environ.get("SPRITZ_SAMPLE_SECONDS", "")
     parent = os.getppid()
@@ -375,6 +392,8 @@ def sample(directory: Path) -> None:
     processes = Processes(os.environ["SLURM_JOB_ID"], node)
     processes.look()  # ignore usage from before the first sample
     begun_at = time.monotonic()
+    collect = collector(program) if node == "0" else None
+    collect_at = begun_at
     with open(folder / f"{restart}-{node}.jsonl", "a", encoding="utf-8") as file:
         while True:
             pause = float(seconds) if seconds else min(30.0, max(1.0, (time.monotonic() - begun_at) / 200))
@@ -389,6 +408,12 @@ def sample(directory: Path) -> None:
                 line["gpus"] = cards
             if node == "0":
                 line["log"] = log_sizes(directory)
+            if collect is not None and time.monotonic() >= collect_at:
+                begin = time.monotonic()
+                with contextlib.suppress(OSError, ValueError):
+                    collect(directory)
+                # At most a fiftieth of the time goes into walking the run's directory.
+                collect_at = time.monotonic() + max(_COLLECT_SECONDS, 50 * (time.monotonic() - begin))
             if ranks or cards:
                 file.write(json.dumps(line) + "\n")
                 file.flush()

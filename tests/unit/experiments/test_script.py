@@ -24,6 +24,7 @@ def job(template: str, command: tuple[str, ...], **options: object) -> script.Jo
         repository=Path("/home/o'neil/snapshots.git"),
         work_directory="a dir",
         inside=Path("/home/o'neil/inside/0.py"),
+        event_files=Path("/home/o'neil/inside/events-0.py"),
         tracked=True,
         mark="0123456789abcdef" * 4,
     )

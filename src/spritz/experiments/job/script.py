@@ -55,7 +55,7 @@ export WANDB_NAME=${{WANDB_NAME:-$SPRITZ_RUN}}
 _SAMPLING = """\
 if [ "${{SPRITZ_SAMPLE_SECONDS:-1}}" != 0 ]; then
     [ "$SLURM_NNODES" = 1 ] || across="srun --overlap --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=/dev/null"
-    ( sleep 1; export SPRITZ_SAMPLER=$$; exec $across {inside} sample ) < /dev/null > /dev/null 2>&1 &
+    ( sleep 1; export SPRITZ_SAMPLER=$$; exec $across {inside} sample {event_files} ) < /dev/null > /dev/null 2>&1 &
 fi
 """
 
@@ -102,6 +102,8 @@ class Job:
     guarded: bool = False
     #: the program in parallel to the command (`inside`), and whether the run is tracked
     inside: Path
+    #: the program that copies what the command logs for TensorBoard or W&B (`event_files`)
+    event_files: Path
     tracked: bool
     #: hexadecimal and unique: other trackers continue the record of this id at each start of the run
     mark: str
@@ -207,7 +209,11 @@ forward() {{
 }}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
-finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
+finish() {{
+    [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
+        python3 {shlex.quote(str(job.event_files))}
+    {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"
+}}
 """
 
 
@@ -276,7 +282,7 @@ def _companions(job: Job) -> str:
     shared = _shared_directory(job)
     return "".join((
         f'ln -sf {shared}/guard.json "$SPRITZ_RUN_DIR/guard.json"\n' if job.trials and job.guarded else "",
-        _SAMPLING.format(inside=_inside(job)),
+        _SAMPLING.format(inside=_inside(job), event_files=shlex.quote(str(job.event_files))),
         _GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "",
         _watcher(job.trials),
         "launched\n" if resuming.is_resumable(job.options) else "",

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from spritz.experiments import notify, secrets, tracking
+from spritz.experiments import event_files, notify, secrets, tracking
 from spritz.experiments.cluster import slurm
 from spritz.experiments.code import interpreters, linked, snapshot, sources
 from spritz.experiments.errors import ExperimentError
@@ -135,6 +135,7 @@ class PreparedRequest:
                 notifier=run_environment.our_python() if self.urls else "",
                 guarded=guarded,
                 inside=program(self.base),
+                event_files=copied_by_content(Path(event_files.__file__), self.base / "inside", "events-{digest}.py"),
                 tracked=self.tracked is not None,
                 mark=hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest(),
                 secret_names=secrets.names(self.environment),

@@ -1,4 +1,4 @@
-"""Metrics of runs: from MLflow, and from lines that a program without tracking writes.
+"""Metrics of runs: from MLflow, from lines that a program without tracking writes, and from those of `event_files`.
 
 The contract for programs: each line of `$SPRITZ_RUN_DIR/metrics.jsonl` is a JSON object of numbers, with `step` and
 `time` (seconds since the epoch) if they are known:
@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import inside, tracking
+from spritz.experiments import event_files, inside, tracking
 
 FILE = "metrics.jsonl"
+#: A name that is in both counts by the program's own line.
+FILES = (event_files.LOGGED, FILE)
 _PLACES = frozenset({"step", "time"})
 #: Bytes read from the end of a long file, for the state of a running run.
 _TAIL_BYTES = 1 << 20
@@ -37,9 +39,14 @@ class Point:
 
 
 def written(directory: Path, *, tail: bool = False) -> Iterator[Point]:
-    """The values that the program has written; with `tail` only those at the file's end."""
+    """The values that the program has written or logged; with `tail` only those at the files' ends."""
+    for name in FILES:
+        yield from _written(directory / name, tail=tail)
+
+
+def _written(path: Path, *, tail: bool) -> Iterator[Point]:
     try:
-        with (directory / FILE).open("rb") as file:
+        with path.open("rb") as file:
             if tail:
                 size = file.seek(0, 2)
                 file.seek(max(0, size - _TAIL_BYTES))

@@ -96,11 +96,11 @@ def summary(sweep: Sweep) -> tuple[str, str]:
 def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
     """Watch the trial's reports until the policy stops it or its command ends."""
     plan, parent, command = sweep.plan, os.getppid(), identify(process)
-    trial_reports = trials.Reports(sweep.runs / trials.name_of(sweep.name, index) / "metrics.jsonl", plan.metric)
+    trial_reports = trials.Reports(sweep.runs / trials.name_of(sweep.name, index), plan.metric)
     # Reports from before the last restart were judged before it.
     judged = max(trial_reports.read(), default=-1) if restart else -1
     files = {
-        other: trials.Reports(sweep.runs / trials.name_of(sweep.name, other) / "metrics.jsonl", plan.metric)
+        other: trials.Reports(sweep.runs / trials.name_of(sweep.name, other), plan.metric)
         for other in sweep.indices
         if other != index
     }

@@ -3,10 +3,11 @@
     params.json     its parameters, once they are drawn; never changed afterwards
     params.sh       the same as variables of the shell
     metrics.jsonl   {"step": 1, "loss": 0.5} a line, appended by the user's program; the last value of a metric is final
+    logged.jsonl    the same lines from the program's files for TensorBoard or W&B (`event_files`)
     events.jsonl    started, retried, pruned, ended …, appended by the job's script and by `trial`
     claim           a link to the id of the array whose task runs the trial
 
-Imports only the standard library, because jobs import it too.
+Imports little but the standard library, because jobs import it too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from spritz.experiments import event_files
+
+#: What counts more comes last: the program's own lines.
+METRICS = (event_files.LOGGED, "metrics.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,7 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
     directory = runs / name_of(sweep, index)
     parameters = _json(directory / "params.json")
     events = [event for event in lines(directory / "events.jsonl") if "event" in event]
-    reports = Reports(directory / "metrics.jsonl", metric)
+    reports = Reports(directory, metric)
     values = reports.read()
     kinds = [str(event["event"]) for event in events]
     begin = len(kinds) - kinds[::-1].index("started") - 1 if "started" in kinds else len(kinds)
@@ -76,32 +82,29 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
 def metrics_of(directory: Path) -> dict[str, float]:
     """The final values of all metrics that a run has reported."""
     values: dict[str, float] = {}
-    for line in lines(directory / "metrics.jsonl"):
+    for line in (line for file in METRICS for line in lines(directory / file)):
         for name, value in line.items():
-            if name != "step" and (number := _number(value)) is not None:
+            if name not in ("step", "time") and (number := _number(value)) is not None:
                 values[name] = number
     return values
 
 
 class Reports:
-    """The values of a metric, read again only if its file has grown."""
+    """The values of a trial's metric, read again only if its files have grown."""
 
-    def __init__(self, path: Path, metric: str) -> None:
-        self._path = path
+    def __init__(self, directory: Path, metric: str) -> None:
+        self._paths = [directory / file for file in METRICS]
         self._metric = metric
-        self._size = -1
+        self._sizes = [0 for _ in self._paths]
         self._found: dict[int, float] = {}
         self.last: float | None = None
 
     def read(self) -> dict[int, float]:
         """Step -> value; NaN for a value that is not a number. A line without step gets the next one."""
-        try:
-            size = self._path.stat().st_size
-        except OSError:
-            return self._found
-        if size != self._size:
-            self._size, self._found = size, {}
-            for line in lines(self._path):
+        sizes = [_size(path) for path in self._paths]
+        if sizes != self._sizes:
+            self._sizes, self._found = sizes, {}
+            for line in (line for path in self._paths for line in lines(path)):
                 if (value := _number(line.get(self._metric))) is None:
                     continue
                 step = line.get("step", max(self._found, default=0) + 1)
@@ -109,6 +112,13 @@ class Reports:
                     self._found[int(step)] = value
                 self.last = None if math.isnan(value) else value
         return self._found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
