@@ -11,8 +11,8 @@ imports no other package than `notation`.
 `interactive` users inside a running run: commands, dev sessions
 `sweeps`     many runs of a command as a job array
 `pipelines`  steps that use the results of other steps, compiled to dependencies
-`commands`   a module for each command: run, runs, show, diff, rerun, logs, files, cancel, remove, sweep, sweeps, track,
-             checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
+`commands`   a module for each command: run, runs, show, diff, compare, branch, rerun, logs, files, cancel, remove,
+             sweep, sweeps, track, checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
 
 `home`       the directory of runs and snapshots
 `secrets`    secrets in variables, arguments and addresses, which must not be stored

@@ -2,6 +2,7 @@
 
 `snapshot`     the working tree as a content-addressed tree in a git repository of our own
 `sources`      snapshots of other working trees that the run imports from
+`branches`     a run's code as a branch of the user's repository
 `linked`       paths that git ignores and that a run sees
 `interpreters` which Python the command uses, what is installed there, where its imports lead
 """

@@ -258,6 +258,11 @@ fi
 """
 
 
+def git_output(cwd: Path, *words: str, check: bool = False) -> str:
+    """What git prints in a repository of the user's; "" for a failure, which with `check` is an ExperimentError."""
+    return _git(cwd, *words, check=check)
+
+
 def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 

@@ -1,0 +1,77 @@
+"""A run's code as a branch: the user's working tree, index and branch stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spritz.experiments.code import branches, snapshot
+from spritz.experiments.errors import ExperimentError
+from tests.unit.experiments.test_snapshot import git, project, store
+
+__all__ = ["project", "store"]  # fixtures
+
+
+def test_changed_code_is_a_commit_after_the_one_it_was_based_on(project: Path, store: Path) -> None:
+    (project / "train.py").write_text("print(2)\n")
+    (project / "new.py").write_text("x = 3\n")
+    code = snapshot.take(project, store)
+    git(project, "checkout", "-q", "--", "train.py")
+    (project / "new.py").unlink()
+    before = git(project, "status", "--porcelain", "--branch")
+
+    assert branches.repository_for(code, project) == project
+    commit = branches.make(store, code, project, "train-1", "Code of train-1")
+    assert git(project, "status", "--porcelain", "--branch") == before
+    assert git(project, "rev-parse", "train-1", "train-1^").split() == [commit, code.commit]
+    assert git(project, "show", "train-1:train.py") + git(project, "show", "train-1:new.py") == "print(2)\nx = 3\n"
+    with pytest.raises(ExperimentError, match="already exists"):
+        branches.make(store, code, project, "train-1", "again")
+
+
+def test_unchanged_code_is_its_own_commit(project: Path, store: Path) -> None:
+    code = snapshot.take(project, store)
+    (project / "train.py").write_text("later\n")
+    git(project, "commit", "-q", "-a", "-m", "two")
+    assert branches.make(store, code, project, "train-1", "") == code.commit
+
+
+def test_a_worktree_has_the_code_and_one_that_cannot_be_made_leaves_no_branch(
+    project: Path, store: Path, tmp_path: Path
+) -> None:
+    (project / "train.py").write_text("print(2)\n")
+    code = snapshot.take(project, store)
+    branches.make(store, code, project, "train-1", "Code")
+    branches.worktree(project, "train-1", tmp_path / "there")
+    assert (tmp_path / "there" / "train.py").read_text() == "print(2)\n"
+
+    branches.make(store, code, project, "other", "Code")
+    with pytest.raises(ExperimentError, match="exists"):
+        branches.worktree(project, "other", tmp_path / "there")
+    assert git(project, "branch", "--list", "other") == ""
+
+
+def test_a_clone_without_the_commit_is_refused_by_name(project: Path, store: Path, tmp_path: Path) -> None:
+    code = snapshot.take(project, store)
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    project.rename(tmp_path / "gone")
+    with pytest.raises(ExperimentError, match="does not have commit"):
+        branches.repository_for(code, other)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(ExperimentError, match="is in a git repository"):
+        branches.repository_for(code, tmp_path / "nothing")
+    assert branches.repository_for(code, tmp_path / "gone" / "lib") == tmp_path / "gone"
+
+
+def test_a_project_without_git_becomes_a_branch_without_a_parent(store: Path, tmp_path: Path) -> None:
+    plain, clone = tmp_path / "plain", tmp_path / "clone"
+    plain.mkdir()
+    (plain / "a.py").write_text("1\n")
+    code = snapshot.take(plain, store)
+    clone.mkdir()
+    git(clone, "init", "-q")
+    commit = branches.make(store, code, branches.repository_for(code, clone), "a-1", "Code")
+    assert git(clone, "rev-list", "--parents", "-1", "a-1").split() == [commit]
