@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spritz.experiments.job import script
+from spritz.experiments.job.settings import RunOptions
 from spritz.experiments.records import record
 from spritz.experiments.results import failures
 
@@ -210,3 +212,32 @@ def test_the_rank_whose_log_tells_the_cause_wins_over_those_that_came_first(tmp_
         r0_2="step 3\nSegmentation fault\n",
     )
     assert failures.first_cause(directory).endswith("rank 2: Segmentation fault")
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "text", "where"),
+    [
+        (
+            RunOptions(template="torchrun", nodes="2", gpus_per_node="h100:4"),
+            "n[3-4]",
+            "[rank5]: ",
+            "rank 5 (n4, GPU 1): ",
+        ),
+        (RunOptions(template="torchrun", gpus="4"), "n3", "[rank2]: ", "rank 2 (GPU 2): "),
+        (RunOptions(template="lightning", nodes="2", gpus="4"), "n[3-4]", "", "rank 3 (n4, GPU 1): "),
+        (RunOptions(tasks_per_node="2", nodes="2"), "a,b", "", "rank 3 (b): "),
+        (RunOptions(tasks_per_node="2"), "a", "", "rank 3: "),
+        (RunOptions(nodes="2", gpus="3"), "a,b", "[rank1]: ", "rank 1 (b): "),
+        (RunOptions(template="torchrun", nodes="1-2", gpus="4"), "a,b", "[rank3]: ", "rank 3: "),
+        (RunOptions(), "", "", "rank 3: "),
+    ],
+)
+def test_the_failed_ranks_node_and_gpu_are_named(
+    tmp_path: Path, options: RunOptions, nodes: str, text: str, where: str
+) -> None:
+    directory = write(tmp_path, r0_3=raised("RuntimeError: x", text))
+    record.write(
+        directory, record.Run(name="r", user="u", created_at=0.0, command=["x"], per_node=script.per_node(options))
+    )
+    record.append(directory, "started", 2.0, restart=0, nodes=nodes)
+    assert failures.first_cause(directory).splitlines()[1] == f"  {where}RuntimeError: x"

@@ -421,6 +421,19 @@ def _tasks_per_node(template: str, options: RunOptions) -> str:
     return "1"
 
 
+def per_node(options: RunOptions) -> dict[str, int]:
+    """How many tasks, processes of a launcher and GPUs each node has, as far as they are known before the start."""
+    template = _template(options)
+    try:
+        gpus = per_node_gpus(options)
+    except ExperimentError:  # not the same on all nodes
+        gpus = ""
+    tasks = "1" if template in LAUNCHERS else _tasks_per_node(template, options)
+    processes = gpus or options.tasks_per_node or "1" if template in LAUNCHERS else tasks
+    counts = {"tasks": tasks, "processes": processes, "gpus": gpus}
+    return {name: int(count) for name, count in counts.items() if count.isdecimal()}
+
+
 def launcher_words(template: str, command: Sequence[str], processes: str, variables: Mapping[str, str]) -> list[str]:
     """The command by the launcher of a template, on one node of a job; for a process that runs once on each node."""
     launcher, place = _launcher(template, command)

@@ -235,6 +235,7 @@ def _recorded(prepared: PreparedRequest, name: str, created_at: float, directory
         parent=request.parent,
         group=request.group,
         shared=request.shared,
+        per_node=script.per_node(request.options),
         shown=request.shown,
     )
     hide(run.surroundings, prepared.urls, request)

@@ -43,6 +43,8 @@ class Run:
     parameters: dict[str, Any] = field(default_factory=dict)
     #: file with the values that all runs of a group share; `read` inserts them
     shared: str = ""
+    #: `tasks` of Slurm, `processes` of a launcher, and `gpus` of each node, where they are known
+    per_node: dict[str, int] = field(default_factory=dict)
     #: text shown instead of the command, if the command is a program of Spritz
     shown: str = ""
     format: int = FORMAT

@@ -6,6 +6,7 @@
 `checkpoints` a run's checkpoints, and their removal by policy
 `written`     the files that it wrote
 `failures`    why it failed
+`places`      on which node and GPU a rank was
 `comparison`  what differs between runs
 `curve_page`  metrics of several runs on an HTML page
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 from spritz.experiments import watch
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.records import record
-from spritz.experiments.results import logs
+from spritz.experiments.results import logs, places
 
 #: Before a line: the rank by torchrun (`[rank3]:`, `[default0]:`), Lightning (`[rank: 3]`) or `srun --label`.
 _PREFIX = re.compile(r"(?:\[(?:rank|default): ?(\d+)\]:? ?|\[(?:rank|default)(\d+)\]:? ?|(\d+): )")
@@ -92,6 +92,8 @@ def _compiled(table: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str]
 
 
 _CAUSES, _ENDS, _LOST = _compiled(_KNOWN), _compiled(_KILLED), _compiled(_EFFECTS)
+#: Any of the causes: most lines have none, and need a single search.
+_ANY_CAUSE = re.compile("|".join(pattern for pattern, _ in _KNOWN))
 _TAIL_BYTES = 64 << 10
 
 _STATES = {
@@ -155,6 +157,7 @@ class _Line:
     text: str
     #: below a traceback
     raised: bool
+    prefixed: bool
 
 
 def first_cause(directory: Path) -> str:
@@ -167,7 +170,7 @@ def first_cause(directory: Path) -> str:
     others: list[_Line] = []
     for line in lines:
         (others if _first(_LOST, (line,)) is None else lost).append(line)
-    cause = _first(_CAUSES, others)
+    cause = _first(_CAUSES, [line for line in others if _ANY_CAUSE.search(line.text)])
     if cause is None:
         exceptions = [line for line in others if _EXCEPTION.match(line.text)]
         raised = [line for line in exceptions if line.raised] or exceptions
@@ -176,7 +179,11 @@ def first_cause(directory: Path) -> str:
     if cause is None:
         return ""
     meaning, line = cause
-    where = f"rank {line.rank}: " if line.rank is not None else ""
+    where = (
+        ""
+        if line.rank is None
+        else f"rank {line.rank}{places.named(directory, line.rank, by_launcher=line.prefixed)}: "
+    )
     return f"{_not_seen(directory, line.text) or meaning}\n  {where}{line.text[:300]}"
 
 
@@ -197,7 +204,7 @@ def _lines(rank: int | None, text: str) -> Iterator[_Line]:
         line = whole[match.end() :] if match else whole
         if line.startswith("Traceback (most recent call last)"):
             raised = True
-        yield _Line(rank if written is None else written, line.strip(), raised)
+        yield _Line(rank if written is None else written, line.strip(), raised, written is not None)
         if raised and line[:1].strip() and not line.startswith("Traceback"):
             raised = False  # the exception's own line ends the traceback
 
