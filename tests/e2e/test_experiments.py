@@ -249,3 +249,16 @@ def test_what_a_program_logs_for_tensorboard_is_its_metrics(lab: Lab) -> None:
     (run,) = json.loads(lab("runs", "--json", "--metric", "acc>0.4"))["runs"]
     assert (run["name"], run["metrics"]) == ("logs-1", {"acc": 0.5})
     assert lab("compare", "logs-1", "python3-1", "--columns", "acc").splitlines()[1].split()[-1] == "0.5"
+
+
+def test_an_exported_run_runs_again_from_another_home(lab: Lab) -> None:
+    (lab.project / "train.py").write_text("print('as it was')\n")
+    lab("run", "--", "python3", "train.py")
+    (lab.project / "train.py").write_text("print('edited')\n")
+    archive = lab.directory / "bundle.tar.gz"
+    lab("export", "train-1", str(archive))
+    lab("export", "train-1", str(archive), status=1)  # it exists
+    other = str(lab.directory / "other")
+    assert lab("import", str(archive), SPRITZ_HOME=other) == "train-1\n"
+    assert lab("rerun", "train-1", SPRITZ_HOME=other) == "as it was\n"
+    assert "## train-2\n\n```sh\npython3 train.py\n```" in lab("show", "train-2", "--markdown", SPRITZ_HOME=other)

@@ -52,6 +52,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("spritz.experiments.commands.compare", "compare several runs: what differs, metrics, curves"),
     "rerun": ("spritz.experiments.commands.rerun", "repeat a run, exactly or with changes"),
     "branch": ("spritz.experiments.commands.branch", "make a git branch with the code of a run"),
+    "export": ("spritz.experiments.commands.export", "write a run into a file that reproduces it elsewhere"),
+    "import": ("spritz.experiments.commands.importing", "make a run of a file that `spritz export` wrote"),
     "logs": ("spritz.experiments.commands.logs", "show a run's output: all ranks, live or after the end"),
     "files": ("spritz.experiments.commands.files", "list and fetch the files that a run wrote"),
     "cancel": ("spritz.experiments.commands.cancel", "cancel runs, sweeps and pipelines by name"),

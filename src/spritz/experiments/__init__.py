@@ -11,12 +11,13 @@ imports no other package than `notation`.
 `interactive` users inside a running run: commands, dev sessions
 `sweeps`     many runs of a command as a job array
 `pipelines`  steps that use the results of other steps, compiled to dependencies
-`commands`   a module for each command: run, runs, show, diff, compare, branch, rerun, logs, files, cancel, remove,
-             sweep, sweeps, track, checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
+`commands`   a module for each command: run, runs, show, diff, compare, branch, export, importing, rerun, logs, files,
+             cancel, remove, sweep, sweeps, track, checkpoints, pause, resume, pipeline, exec, ssh, dev, quota
 
 `home`       the directory of runs and snapshots
 `secrets`    secrets in variables, arguments and addresses, which must not be stored
 `errors`     messages and hints; `interface`: the terminal, as commands see it
+`bundles`    a run as one file, and the other way
 `rebuilding` makes the index again from the records
 `tracking`   the user's MLflow server; `tracking_server` is its processes
 `notify`     notifications about runs, through Apprise
@@ -26,7 +27,6 @@ Programs that jobs start by name or as a copy:
 `calling`    calls the function of such a run, and keeps its result
 `imports`    the program's side: imports come from the snapshots
 `inside`     in parallel to the command: opens the MLflow run, samples usage
-`event_files` at times and at the end: metrics from the files of TensorBoard and W&B
 `watch`      holds a session, or guards a run
 `checkpointing` for training code: a single file without spritz
 """

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import event_files, inside
-from spritz.experiments.results import metrics
+from spritz.experiments import inside
+from spritz.experiments.results import event_files, metrics
 from spritz.experiments.sweeps import trials
 
 #: A file of tensorboardX: its version, and acc = 0.5 at step 2.

@@ -258,6 +258,27 @@ fi
 """
 
 
+def check_out(store: Path, tree: str, target: Path) -> None:
+    """Lay the tree's files down in a new directory. Raises ExperimentError."""
+    target.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="index-") as scratch:
+        git = _Git(store, {"GIT_INDEX_FILE": str(Path(scratch) / "index")}, ("--git-dir", str(store)))
+        git("read-tree", tree)
+        git("--work-tree", str(target), "checkout-index", "-a", "-q", "-f")
+
+
+def adopt(store: Path, directory: Path) -> str:
+    """Store all files of the directory as a snapshot; returns its tree. Raises ExperimentError."""
+    _make_store(store)
+    with _locked(store, fcntl.LOCK_SH), tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
+        base = ("--git-dir", str(store), "--work-tree", str(directory))
+        git = _Git(directory, {"GIT_INDEX_FILE": str(Path(scratch) / "index")}, base)
+        git("add", "-A", "-f", ".")
+        tree = git("write-tree").strip()
+        _keep(store, tree, ())
+        return tree
+
+
 def git_output(cwd: Path, *words: str, check: bool = False) -> str:
     """What git prints in a repository of the user's; "" for a failure, which with `check` is an ExperimentError."""
     return _git(cwd, *words, check=check)

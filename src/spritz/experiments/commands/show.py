@@ -22,7 +22,7 @@ from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
-from spritz.experiments.results import failures, metrics, usage, written
+from spritz.experiments.results import failures, markdown, metrics, usage, written
 
 #: Seconds; a larger difference between clocks is reported.
 _CLOCK_SECONDS = 60.0
@@ -33,6 +33,7 @@ _WAITING = frozenset({"PENDING", "PAUSED"})
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="a section of Markdown, as for a paper")
     parser.add_argument(
         "--usage",
         action="store_true",
@@ -54,6 +55,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if arguments.usage or arguments.html:
         return _usage(arguments, terminal, entry)
     known = record.read(directory)
+    if arguments.markdown:
+        terminal.out(markdown.text(entry, known, record.surroundings(store.home, directory, known)))
+        return 0
     if arguments.json:
         terminal.out(
             json.dumps({"run": asdict(known), "index": asdict(entry), "events": record.events(directory)}, indent=1)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from spritz.experiments import event_files, notify, secrets, tracking
+from spritz.experiments import notify, secrets, tracking
 from spritz.experiments.cluster import slurm
 from spritz.experiments.code import interpreters, linked, snapshot, sources
 from spritz.experiments.errors import ExperimentError
@@ -26,6 +26,7 @@ from spritz.experiments.job.settings import RunOptions, Settings, default_name
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Query, Store
+from spritz.experiments.results import event_files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,13 @@
 
 `logs`        of the batch script and of each rank
 `metrics`     last values and histories of a run's metrics
+`event_files` a program in the job: metrics from the files of TensorBoard and W&B
 `usage`       samples, metrics and log on a common time axis
 `checkpoints` a run's checkpoints, and their removal by policy
 `written`     the files that it wrote
 `failures`    why it failed
 `places`      on which node and GPU a rank was
+`markdown`    a run as a section of Markdown
 `comparison`  what differs between runs
 `curve_page`  metrics of several runs on an HTML page
 """

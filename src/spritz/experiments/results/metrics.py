@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import event_files, inside, tracking
+from spritz.experiments import inside, tracking
+from spritz.experiments.results import event_files
 
 FILE = "metrics.jsonl"
 #: A name that is in both counts by the program's own line.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import event_files
+from spritz.experiments.results import event_files
 
 #: What counts more comes last: the program's own lines.
 METRICS = (event_files.LOGGED, "metrics.jsonl")
