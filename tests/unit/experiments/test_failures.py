@@ -120,6 +120,7 @@ TAILS = [
     ),
     # environments
     (raised("ModuleNotFoundError: No module named 'flash_attn'"), "a Python module is missing", "ModuleNotFound"),
+    (raised("ModuleNotFoundError: Neither `a` nor `b` is available"), "a Python module is missing", "Neither"),
     ("/usr/bin/python3: No module named torch\n", "a Python module is missing", "/usr/bin/python3"),
     (raised("ImportError: cannot import name 'x' from 'y' (/z.py)"), "a Python module is missing", "ImportError"),
     (raised("ImportError: libcudart.so.12: cannot open shared object file: No such file"), "a shared lib", "ImportErr"),

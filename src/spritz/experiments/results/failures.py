@@ -40,7 +40,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"Expected all tensors to be on the same device", "a tensor is on another device than the others"),
     (r"cannot open shared object file|version `\w+_[\d.]+' not found",
      "a shared library is missing or another version: load the module (setup: in spritz.yaml) that you tried it with"),
-    (r"ModuleNotFoundError: No module named '([^']+)'|No module named \S+$|^ImportError: (.*)",
+    (r"^(?:\w+\.)*ModuleNotFoundError\b|No module named \S+$|^ImportError: (.*)",
      "a Python module is missing or broken: is the environment the one that you tried it in?"),
     (r"^\w*(?:SyntaxError|IndentationError|TabError): ", "the program cannot be read by this Python"),
     (r"error: (?:unrecognized arguments|the following arguments are required|argument \S+: )"
