@@ -159,11 +159,10 @@ class Spool:
             self.forget(key)
             return
         try:
-            for name in (spec.CONTROL, spec.SCRIPT):
-                try:
+            # Everything but the record: whatever else is said there of this step would be said of the next one.
+            for name in os.listdir(directory):
+                if name != spec.RECORD:
                     os.unlink(f"{directory}/{name}")
-                except FileNotFoundError:
-                    continue
             os.truncate(f"{directory}/{spec.RECORD}", 0)
             os.rename(directory, free)
         except OSError:

@@ -86,11 +86,13 @@ def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_l
     inode = Path(first).stat().st_ino
     for name in (spec.CONTROL, spec.SCRIPT):
         (Path(first) / name).write_text("old")
+    spools.mark_before_boot(first)
     spool.recycle(key(1))
     assert not Path(first).exists()
     spool.create(second, known(2))
     assert Path(second).stat().st_ino == inode
     assert [path.name for path in Path(second).iterdir()] == [spec.RECORD]
+    assert not spools.is_before_boot(second)  # else its processes would count as ended, and live on
     found = read_record(second)
     assert found is not None
     assert (found.spec, found.result) == (known(2), None)
