@@ -220,6 +220,20 @@ def test_only_changed_notes_are_recorded_and_never_over_the_cores_own_reasons(wo
     assert kinds(world.ok(ApplyPlan(plan=Plan(notes=notes)))) == []
 
 
+def test_a_job_that_is_queued_again_after_its_deadline_does_not_start(world: World) -> None:
+    """Its next life would end in the same moment, with a launch and its end under way to the node."""
+    job_id = world.submit(time_limit_minutes=1, deadline_at=world.now + 120)
+    world.start(job_id)
+    world.finished(job_id, 1 << 8)
+    world.now += 500
+    world.ok(RequeueJob(target=JobTarget(job_id)))
+    allocation = Allocation(partition="debug", nodes=(world.free_share("n1", 1),))
+    outcome = world.plan(PlannedStart(job_id=job_id, allocation=allocation))
+    assert "--deadline" in str(outcome.reply)
+    world.tick()
+    assert (world.job(job_id).state, world.job(job_id).exit_status) == (JobState.DEADLINE, 1 << 8)
+
+
 def test_time_min_bends_the_limit_to_the_deadline(world: World) -> None:
     """sbatch(1) --time-min with --deadline."""
     job_id = world.submit(time_limit_minutes=60, time_min_minutes=5, deadline_at=world.now + 20 * 60)

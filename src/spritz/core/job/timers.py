@@ -223,10 +223,8 @@ def _end_signal_at(job: Job) -> float:
 
 def _waiting(job: Job) -> Rows:
     rows = []
-    if job.spec.deadline_at:  # the last time at which it may start and still end before its --deadline
-        minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
-        seconds = minutes * 60.0 if minutes < INFINITE else 0.0
-        rows.append((job.spec.deadline_at - seconds + DEADLINE_GRACE_SECONDS, Due.DEADLINE))
+    if job.spec.deadline_at:
+        rows.append((latest_start(job), Due.DEADLINE))
     if job.start_by_at:
         rows.append((job.start_by_at, Due.START_BY))
     if job.reason is Reason.BEGIN_TIME:
@@ -235,6 +233,15 @@ def _waiting(job: Job) -> Rows:
         if dependency.due_at and dependency.kind == "after":
             rows.append((dependency.due_at, Due.DEPENDENCY))
     return rows
+
+
+def latest_start(job: Job) -> float:
+    """The last time at which a waiting job may start and still end before its --deadline; NEVER without one."""
+    if not job.spec.deadline_at:
+        return NEVER
+    minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
+    seconds = minutes * 60.0 if minutes < INFINITE else 0.0
+    return job.spec.deadline_at - seconds + DEADLINE_GRACE_SECONDS
 
 
 def _purged_at(state: Timed, job: Job) -> float:

@@ -21,6 +21,7 @@ from spritz.core.decide.node.changing import change_refusal, changes, order_chan
 from spritz.core.decide.starting.freed_state import FreedState
 from spritz.core.flags import COMPLETING
 from spritz.core.job.eligibility import may_wait
+from spritz.core.job.timers import latest_start
 from spritz.core.licenses import choose
 from spritz.core.power import needs_power_up, resume_timeout
 from spritz.core.reservations import in_the_way, licenses_used, use_refusal
@@ -74,6 +75,9 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
         return "completing"
     if not may_wait(job):
         return f"not eligible ({job.reason.value})"
+    # The Tick that ends it comes in a moment: a job may be queued again, or changed, when it is too late already.
+    if now >= latest_start(job):
+        return "it could not end before its --deadline"
     refusal = _array_refusal(state, job, start.task_id)
     if refusal:
         return refusal
