@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
 from spritz.core.effects import LaunchBatchOn, TerminateJobOn
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.commands.job import Done, RequeueJob
+from spritz.model.commands.job import Done, RequeueJob, SuspendJob
 from spritz.model.job.job_filter import JobTarget
-from spritz.model.job.record import Dependency
+from spritz.model.job.record import Dependency, Job
+from spritz.model.node.partition import Partition
 from spritz.model.node_daemon.reports import PrologEnded, Registered
 from spritz.model.plan import PlannedStart
 from spritz.model.resources import Allocation
@@ -133,3 +135,96 @@ def test_a_script_does_not_wait_for_the_prolog_of_a_component_that_has_ended(mak
     assert world.job(first + 1).flags & JobFlag.CONFIGURING
     outcome = world.cancel(first + 1)
     assert [effect.node for effect in only(outcome.effects, LaunchBatchOn)] == ["n1"]
+
+
+#: What a job keeps when it is queued again. All other fields of its record are of one life.
+KEPT = {
+    "id": "",
+    "spec": "the request",
+    "submit_key": "of the submission",
+    "association": "of its user and account",
+    "array": "of the array",
+    "array_job_id": "of the array",
+    "array_task_id": "of the array",
+    "array_of": "of the array",
+    "het_job_id": "of the heterogeneous job",
+    "het_offset": "of the heterogeneous job",
+    "het_size": "of the heterogeneous job",
+    "federation": "of its siblings",
+    "restart_count": "counted on",
+    "flags": "REQUEUED is added",
+    "submitted_at": "anew, as in Slurm",
+    "eligible_at": "anew",
+    "completing_life": "which life's processes were cleared",
+    "exit_status": "as in Slurm until it starts: conformance/golden/accounts/sacct.txt",
+    "derived_exit_status": "as in Slurm for good",
+    "resumed_at": "before the start it counts for nothing",
+    "last_evaluated_at": "shown as LastSchedEval",
+    "reason": "why it waits now",
+}
+
+#: Values that the life before has left in fields that no life below sets by itself.
+LEFT = {
+    "awaits_victims_since": 1001.0,
+    "billing": 7.0,
+    "cancelled_by_uid": 5,
+    "end_signal_sent": True,
+    "expected_nodes": ("n1",),
+    "expected_start_at": 1500.0,
+    "failed_node": "n1",
+    "preempted_at": 1001.0,
+    "priority": 77,
+    "prolog_nodes": (),
+    "reason_detail": "its node failed",
+    "repeat_kill_at": 1600.0,
+    "reservation_ends_at": 1700.0,
+    "suspended_seconds": 3.0,
+}
+
+
+def test_nothing_of_a_life_is_left_when_the_job_is_queued_again() -> None:
+    seen = set(KEPT)
+    for state in (JobState.RUNNING, JobState.SUSPENDED, JobState.FAILED):
+        waiting, lived, job = queued_again(state)
+        assert lived.state is state
+        assert changed(waiting, job) <= KEPT.keys(), state
+        seen |= changed(waiting, lived)
+    # A field that never differs is none that this test can find.
+    assert set(Job.__struct_fields__) - seen == {
+        "hold",
+        "dependencies",
+        "accrued_at",
+        "priorities_reached",
+        "start_by_at",
+    }
+
+
+def queued_again(state: JobState) -> tuple[Job, Job, Job]:
+    """A job that waits; the same with marks of its life in all fields, in this state; and when it waits again."""
+    partitions = tuple(Partition(name=name, nodes=("n1",)) for name in ("debug", "other"))
+    settings = ClusterSettings(job_requeue=True, licenses=(("matlab", 2),))
+    world = World(nodes=1, settings=settings, partitions=partitions)
+    job_id = world.submit(partitions=("debug", "other"), licenses="matlab:1", time_limit_minutes=10, time_min_minutes=5)
+    waiting = world.job(job_id)
+    allocation = Allocation(partition="other", nodes=(world.free_share("n1", 1),))
+    world.plan(PlannedStart(job_id=job_id, allocation=allocation, time_limit_minutes=7))
+    world.step(job_id)
+    world.state.put_job(structs.replace(world.job(job_id), **LEFT))
+    world.now += 5
+    if state is JobState.SUSPENDED:
+        world.ok(SuspendJob(target=JobTarget(job_id)))
+        world.state.put_job(structs.replace(world.job(job_id), suspended_by="gang", preempt_action="REQUEUE"))
+    elif state is JobState.FAILED:
+        world.finished(job_id, 1 << 8, gone=False)
+    lived = world.job(job_id)
+    if state is JobState.FAILED:
+        world.gone(job_id)
+    requeued(world, job_id)
+    if state is not JobState.FAILED:
+        world.gone(job_id)
+    return waiting, lived, world.job(job_id)
+
+
+def changed(first: Job, second: Job) -> set[str]:
+    """The fields in which they differ."""
+    return {name for name in Job.__struct_fields__ if getattr(first, name) != getattr(second, name)}

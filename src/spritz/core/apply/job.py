@@ -19,6 +19,7 @@ from spritz.model.job.record import Hold
 from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
+from spritz.model.rules.job_tres import requested_pairs
 from spritz.model.rules.predict import likeness_of, predicts
 from spritz.model.states import JobFlag, JobState
 
@@ -456,7 +457,7 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     if job.suspended_by:
         job = replace(job, suspended_by="")
     if job.completing_life != job.restart_count or job.state is JobState.PENDING:
-        job = _without_former_life(job)
+        job = _without_former_life(state, job)
     state.put_job(job)
     if job.array_job_id:
         _refresh_array(state, job)
@@ -464,18 +465,20 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
         _refresh_components(state, job)
 
 
-def _without_former_life(job: Job) -> Job:
+def _without_former_life(state: State, job: Job) -> Job:
     """The job, which waits or was cancelled while it waited, when the nodes of its former life are clear.
 
     Until then the record describes that life, so that nodes are returned one by one, and their jobs know why.
     """
     if job.preempted_at:
         job = replace(job, preempted_at=0.0)
+    partition = next(iter(job.spec.partitions), job.partition)
     return replace(
         job,
         flags=int(job.flags & ~_CLEARED_FLAGS),
-        partition=next(iter(job.spec.partitions), job.partition),
+        partition=partition,
         allocation=None,
+        billing=state.rules.billing(partition, requested_pairs(job.spec)),
         licenses=(),
         failed_node="",
     )
@@ -514,7 +517,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
         cancelled_by_uid=-1,
         scheduler="",
     )
-    state.put_job(job if job.flags & COMPLETING else _without_former_life(job))
+    state.put_job(job if job.flags & COMPLETING else _without_former_life(state, job))
     for member_id in reborn:
         # The whole array is live again, so none of its records is due to be purged.
         state.put_job(state.jobs[member_id])
