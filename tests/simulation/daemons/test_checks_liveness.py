@@ -288,6 +288,20 @@ def test_a_life_that_never_started_has_the_exit_status_of_the_one_before_it(
     assert day.broken(rows=(*day.rows, now)).get("6.accounting", "") == text
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "recorded", "is_reported"), [("Main", 0, False), ("Main", 256, True), ("", 0, True)]
+)
+def test_a_job_that_had_started_when_its_deadline_came_has_no_exit_status_in_accounting(
+    scheduler: str, recorded: int, is_reported: bool
+) -> None:
+    """Maybe its script had not begun yet: the controller then hears that it could not be launched."""
+    day = Day()
+    job = day.submit(1)
+    day.record(job, state=JobState.DEADLINE, started_at=4.0, ended_at=4.0, exit_status=256, scheduler=scheduler)
+    row = replace(row_of(day.jobs[job]), exit_status=recorded)
+    assert ("6.accounting" in day.broken(rows=(row,))) is is_reported
+
+
 def test_a_life_that_accounting_does_not_know_is_reported() -> None:
     day = Day()
     job = day.submit(1)

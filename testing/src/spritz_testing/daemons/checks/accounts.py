@@ -99,7 +99,7 @@ def _exit_status(story: Story, life: Life, row: JobRecord, job: Job, former: Job
     sacct 0:0. A job whose deadline cannot be met any more has 1:0 in both, one that was ended at it no status.
     Source: recordings of 22.05, tests/conformance/golden/accounts/sacct.txt and golden/site/jobs.txt.
     """
-    missed = job.state is JobState.DEADLINE and bool(life.runs)
+    missed = job.state is JobState.DEADLINE and bool(life.runs or job.scheduler)  # maybe before its launch arrived
     right = {0} if job.state in _NO_EXIT_STATUS or missed else {job.exit_status}
     if job.state is JobState.CANCELLED and life.life and life.reported is not None and not life.reported.started_at:
         # It did not start again, so it has the exit status of its former life. If that is not in the record of that
