@@ -528,6 +528,26 @@ def test_a_job_that_has_its_node_alone_may_preempt_by_suspension(suspends: bool,
     assert ("3.exclusive" not in day.broken()) is right
 
 
+@pytest.mark.parametrize(
+    ("stopped_at", "by_user", "right"), [(3.01, False, True), (3.01, True, False), (3.5, False, False)]
+)
+def test_a_job_that_was_preempted_before_it_began_leaves_its_node_to_one_that_has_it_alone(
+    stopped_at: float, by_user: bool, right: bool
+) -> None:
+    """As in Slurm, its launch arrives and it is stopped at once."""
+    day = Day(suspends=True)
+    alone, late = day.submit(1, sharing="exclusive"), day.submit(1)
+    day.begin(alone, 2, cpus={0, 1})
+    if by_user:
+        day.request("suspend", late, 2.5)
+    day.begin(late, 3, cpus={0})
+    day.signal(late, stopped_at, 19)
+    day.end(alone, 8)
+    day.signal(late, 8, 18)
+    day.end(late, 9)
+    assert ("3.exclusive" not in day.broken()) is right
+
+
 def test_a_suspension_of_an_earlier_life_says_nothing_about_who_suspended_this_one() -> None:
     day = Day(suspends=True)
     first, second = day.submit(1), day.submit(1, sharing="exclusive")

@@ -122,13 +122,16 @@ def _exclusive(story: Story, run: Run, other: Run) -> int:
     if same and not run.began.array_job_id:
         return 0
     at = run.began.at
-    if story.final.rules.suspends and other.stopped_at(at) and not _was_suspended_by_a_user(story, other, at):
-        return 0  # the cluster has suspended it for a job that has the node alone, or it had the node alone itself
-    for job in (run.began, other.began):
-        wanted = story.wanted(job.job_id)
+    # The cluster has suspended one for a job that has the node alone, or it had the node alone itself. A job that is
+    # suspended while its launch is on its way begins and is stopped at once, as in Slurm.
+    for job, stopped_by in ((other, at), (run, at + _stopped_within(story, run.began))):
+        if story.final.rules.suspends and job.stopped_at(stopped_by) and not _was_suspended_by_a_user(story, job, at):
+            return 0
+    for began in (run.began, other.began):
+        wanted = story.wanted(began.job_id)
         sharing = wanted.sharing if wanted is not None else ""
         if sharing == "exclusive" or (sharing == "user" and run.began.uid != other.began.uid):
-            return job.job_id
+            return began.job_id
     return 0
 
 
