@@ -15,11 +15,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from tests.unit.scheduling.site import Site, node, partition, spec
 
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import Done
+from spritz.model.commands.job import Done, ResumeJob, SuspendJob, UpdateJob
 from spritz.model.events.job import JobStarted
+from spritz.model.job.job_filter import JobTarget
 from spritz.model.plan import Plan
 from spritz.model.states import JobState
 from spritz.scheduling.forecast import full_cycle
@@ -52,6 +54,7 @@ class Checks:
         #: when jobs will start as the last full plan says, and when that was last earlier than the plan before had said
         self._shown: dict[int, float] = {}
         self._gained: dict[int, float] = {}
+        self._forgot_at = -1.0
 
     def began(self, job_id: int) -> None:
         """A job has started: not after its planned start."""
@@ -68,7 +71,7 @@ class Checks:
             if self.site.jobs[job_id].state is JobState.PENDING and start > self.site.now:
                 self._shows(job_id, start)
                 before = self._promises.get(job_id)
-                if before is None or start <= before.start:
+                if at > self._forgot_at and (before is None or start <= before.start):
                     self._promises[job_id] = Promise(start, at, self.late)
 
     def _shows(self, job_id: int, start: float) -> None:
@@ -93,6 +96,11 @@ class Checks:
     def _items(self) -> list[FutureStart]:
         return [item for items in self.site.projection.ledger.by_request.values() for item in items]
 
+    def forget(self) -> None:
+        """Nothing is promised any more, nor by a plan that is being made."""
+        self._promises.clear()
+        self._forgot_at = self.site.now
+
     def agree(self) -> None:
         """The profile holds the planned starts and no others, one for each job, and no node is given twice."""
         items = self._items()
@@ -113,7 +121,8 @@ class Checks:
         for row in self.site.projection.table.rows:
             uses = [(now, hold.ends_at, hold.cpus) for hold in row.holders.values()]
             for item in items:
-                if item.start_at >= now - RESOLUTION:
+                # One that a longer limit of a running job has made provisional may overlap what was behind it.
+                if item.start_at >= now - RESOLUTION and not item.provisional:
                     begin = item.start_at + RESOLUTION + 0.001
                     uses += [(begin, item.end_at, part.cpus) for index, part in item.parts if index == row.index]
             for moment, until, _ in uses:
@@ -125,7 +134,8 @@ class Schedule:
     """A cluster, its jobs and passes, drawn from a seed.
 
     `kind` says what there is besides jobs of one partition: "early" ends, "stale" plans (full ones that are applied
-    later), "tiers" (jobs of a lower partition), "multi" (jobs of both partitions).
+    later), "tiers" (jobs of a lower partition), "multi" (jobs of both partitions), "longer" (administrators raise time
+    limits, suspend jobs and resume them).
     """
 
     def __init__(self, seed: int, kind: str) -> None:
@@ -140,14 +150,17 @@ class Schedule:
         self.coming: list[tuple[float, int, Callable[[], object]]] = []
         self.events = 0
         self.planning = False
+        #: suspended jobs that would have ended meanwhile
+        self.stopped: set[int] = set()
 
     def run(self, steps: int = 120) -> None:
         """Some jobs, some steps; then all jobs come to their ends."""
         for _ in range(self.random.randint(2, 6)):
             self.submit()
         self.regular()
-        acts = (self.submit, self.rest, self.until_next, self.quick, self.full)
-        for act in self.random.choices(acts, (25, 25, 15, 15, 20), k=steps):
+        acts = (self.submit, self.rest, self.until_next, self.quick, self.full, self.prolong, self.suspend)
+        rare = 5 * ("longer" in self.kind)
+        for act in self.random.choices(acts, (25, 25, 15, 15, 20, rare, rare), k=steps):
             act()
         pending = self.site.machine.state.pending
         for _ in range(400):
@@ -198,9 +211,48 @@ class Schedule:
             run = self.random.choice((run, run, limit - draw(0.2, 5), limit * draw(0.05, 0.95)))
         self.later(run, partial(self.end, job_id))
 
-    def end(self, job_id: int) -> None:
-        """A job ends, on some nodes later than on others."""
+    def prolong(self) -> None:
+        """An administrator raises the time limit of a running job, which may use that."""
+        if running := self.running():
+            job_id = self.random.choice(running)
+            minutes = (self.site.jobs[job_id].time_limit_minutes or 0) + self.random.choice((2, 10, 60))
+            self.act(UpdateJob(target=JobTarget(job_id), changes={"time_limit_minutes": minutes}))
+
+    def suspend(self) -> None:
+        """An administrator suspends a running job, and later tries to resume it until its CPUs are free."""
+        if running := self.running():
+            job_id = self.random.choice(running)
+            self.act(SuspendJob(target=JobTarget(job_id)))
+            self.later(self.random.choice((65, 200, 2000)), partial(self.resume, job_id))
+
+    def resume(self, job_id: int) -> None:
+        self.act(ResumeJob(target=JobTarget(job_id)))
         job = self.site.jobs[job_id]
+        if job.state is JobState.SUSPENDED:
+            self.later(60, partial(self.resume, job_id))
+        elif job_id in self.stopped:
+            self.stopped.remove(job_id)
+            self.later(job.ends_at - self.site.now, partial(self.end, job_id))
+
+    def running(self) -> list[int]:
+        return [job_id for job_id, job in self.site.jobs.items() if job.state is JobState.RUNNING]
+
+    def act(self, command: Struct) -> None:
+        """A running job stays longer than was planned: what was promised until then is promised no more."""
+        self.site.send(command)
+        self.checks.forget()
+        self.checks.agree()
+
+    def end(self, job_id: int) -> None:
+        """A job ends, on some nodes later than on others; one that was given more time, or was stopped, goes on."""
+        job = self.site.jobs[job_id]
+        more = job.ends_at - self.site.now
+        if job.state is JobState.SUSPENDED:
+            self.stopped.add(job_id)
+            return
+        if "longer" in self.kind and more > 0 and self.random.random() < 0.5:
+            self.later(more, partial(self.end, job_id))
+            return
         assert job.allocation is not None
         slow = {
             name: self.random.choice((1.0, 5.0, 20.0)) for name in job.allocation.names if self.random.random() < 0.3
@@ -261,7 +313,7 @@ class Schedule:
         self.checks.agree()
 
 
-@pytest.mark.parametrize("kind", ["plain", "early stale tiers", "multi"])
+@pytest.mark.parametrize("kind", ["plain", "early stale tiers", "multi", "stale tiers longer"])
 @settings(max_examples=3, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_planned_starts_are_kept(kind: str, seed: int) -> None:

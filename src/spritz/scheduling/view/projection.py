@@ -104,6 +104,8 @@ class Projection:
         #: jobs that have started, in order, with their request, once for every queue that the job waited in; emptied by
         #: the shell while no pass is under way
         self.redeemed: list[tuple[int, Request]] = []
+        #: by node: `freed` when a job there last got more time, and until when such jobs have it
+        self.prolonged: dict[int, tuple[int, float]] = {}
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
         #: users with nodes for their jobs alone -> number of their jobs that hold some; users added or removed since
@@ -317,6 +319,7 @@ class Projection:
                 jobs.count_owner(self, record.request, record.spec.uid, 1)
             self.place(record)
         self.memory = Memory()
+        self.prolonged = {}
         self.ledger = FutureStarts()
         self.profile = Profile(self.table)
         self.reserved.book(self.profile)

@@ -275,7 +275,10 @@ def _go_on(projection: Projection, record: JobRecord, before: Job | None, wanted
     ends_at = _end_of(record)
     resumed = before.suspended_at and not job.suspended_at and record.runs
     if ends_at != record.ends_at or resumed or before.started_at != job.started_at:
+        stays = record.runs and (resumed or ends_at > record.ends_at)
         set_end(projection, record, ends_at)
+        if stays:
+            planned_starts.give_up_behind(projection, record, _indexes(projection, record.names))
 
 
 def _let_go_all(projection: Projection, record: JobRecord, before: Job | None) -> None:

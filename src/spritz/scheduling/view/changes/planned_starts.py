@@ -154,7 +154,8 @@ class _LatePlan:
         """Hold it, if it can be."""
         indexes = [index for index, _holder in future_start.parts]
         is_behind = any(self._void.get(index, NEVER) <= future_start.start_at for index in indexes)
-        if is_behind or (self._occupied and not _has_room(self._projection, future_start, self._occupied)):
+        occupied = _prolonged(self._projection, future_start, self._occupied)
+        if is_behind or (occupied and not _has_room(self._projection, future_start, occupied)):
             for index in indexes:
                 self._void[index] = min(self._void.get(index, NEVER), future_start.start_at)
             self._return(future_start.holder, future_start.request)
@@ -224,6 +225,15 @@ def _occupied(projection: Projection, job_ids: Iterable[int]) -> dict[int, float
         for index in (index_of[name] for name in record.names if name in index_of):
             occupied[index] = max(occupied.get(index, 0.0), record.ends_at)
     return occupied
+
+
+def _prolonged(projection: Projection, future_start: FutureStart, occupied: dict[int, float]) -> dict[int, float]:
+    """`occupied`, with nodes of the planned start where a job got more time after that was examined."""
+    if not projection.prolonged:
+        return occupied
+    ends = {index: projection.prolonged.get(index, (0, 0.0)) for index, _holder in future_start.parts}
+    later = {index: until for index, (freed, until) in ends.items() if freed > future_start.freed}
+    return {**occupied, **{index: max(until, occupied.get(index, 0.0)) for index, until in later.items()}}
 
 
 def _has_room(projection: Projection, item: FutureStart, occupied: Mapping[int, float] | None) -> bool:
@@ -352,6 +362,30 @@ def drop_broken(projection: Projection) -> None:
                 projection.ledger.drop(projection.profile, future_start)
 
 
+def give_up_behind(projection: Projection, record: JobRecord, indexes: Iterable[int]) -> None:
+    """A job has these nodes for longer than was planned, since it was resumed or its time limit was raised. Planned
+    starts that it leaves no room for, those of the lowest rank first, are given up: what stands for each until the next
+    full cycle plans it again, behind that job on the same nodes, only keeps jobs of lower rank off.
+    """
+    occupied = dict.fromkeys(indexes, record.ends_at)
+    for index, until in occupied.items():
+        _freed, latest = projection.prolonged.get(index, (0, until))
+        projection.prolonged[index] = projection.freed, max(until, latest)
+    holds = (hold for index in occupied for hold, _ in projection.profile.holds.get(index, ()))
+    behind = dict.fromkeys(hold for hold in holds if isinstance(hold, FutureStart) and hold.start_at < record.ends_at)
+    ledger, profile = projection.ledger, projection.profile
+    for future_start in sorted(behind, key=_rank, reverse=True):
+        if _has_room(projection, future_start, occupied):
+            continue
+        ledger.drop(profile, future_start)
+        if not future_start.request.component:  # components start together
+            later = ledger.moved(profile, future_start, record.ends_at, future_start.allocation)
+            later.provisional = True
+            ledger.keep(profile, later)
+    if projection.reserved.holds:
+        drop_broken(projection)
+
+
 def _overlap(first: Holder, other: Holder) -> bool:
     """Whether two holders have a CPU or device in common."""
     return bool(first.cpus & other.cpus) or any(
@@ -363,3 +397,7 @@ def _overlap(first: Holder, other: Holder) -> bool:
 
 def _order(item: PlannedFutureStart) -> float:
     return item.start_at
+
+
+def _rank(future_start: FutureStart) -> tuple[int, float]:
+    return future_start.place or _NO_PLACE, future_start.start_at
