@@ -1,4 +1,4 @@
-"""Rules 4 and 5, looked at from inside: the journal gives the state; a due deadline moves something."""
+"""Looked at from inside: the journal gives the state; a due deadline moves something; each start is of one job."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import pytest
 from spritz.controller.journal.contract import Group, Image
 from spritz.core.job.timers import Deadlines
 from spritz_testing import builders
+from spritz_testing.daemons.controller import checks_inside
 from spritz_testing.daemons.controller.checks_inside import (
     DEADLINES_MOVE,
     LOOK_SECONDS,
+    ONE_START_EACH,
     OVERDUE_SECONDS,
     Inside,
     _oldest,
 )
+from spritz_testing.daemons.system import threads
 from spritz_testing.daemons.system.world import EPOCH, Process, World
 from spritz_testing.projections import rebuilt
+from tests.unit.scheduling.site import Site, node, spec
 
 
 class _Idle(Inside):
@@ -97,6 +101,31 @@ def test_a_projection_that_has_missed_a_change_is_reported(inside: Inside) -> No
     assert inside.projection_breach() == ""
     site.submit()
     assert "records" in inside.projection_breach()
+
+
+def test_a_start_that_uses_up_planned_starts_of_others_is_reported(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "world", lambda: SimpleNamespace(running=SimpleNamespace(inside=inside)))
+    site = Site([node("n1", 4)])
+    running, *_waiting = (site.submit(spec(4, 1, time_limit_minutes=60)) for _ in range(4))
+    site.cycle()
+    record, projection = site.projection.records[running], site.projection
+    (request,), allocation = projection.ledger.by_request, record.allocation
+    assert allocation is not None
+
+    def use_up(count: int) -> None:
+        def redeem(*_arguments: object) -> None:
+            for item in projection.ledger.of(request)[:count]:
+                projection.ledger.drop(projection.profile, item)
+
+        monkeypatch.setattr(checks_inside, "_redeem", redeem)
+        checks_inside._redeemed(projection, record, request, allocation)
+
+    use_up(1)
+    assert inside.world.violations == []
+    use_up(2)
+    assert [(rule, text[-18:]) for rule, _, text in inside.world.violations] == [(ONE_START_EACH, "has used up 2 of 2")]
 
 
 @dataclass

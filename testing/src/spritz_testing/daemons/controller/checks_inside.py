@@ -1,4 +1,4 @@
-"""What a controller's own objects must show: rules 4 and 5, looked at from inside while it runs.
+"""What a controller's own objects must show: rules 4, 5 and 7, looked at from inside while it runs.
 
 The checks of the history believe no daemon. These look where the history cannot: is the state in memory the one that
 the journal gives; has each live job its script; are queues short; does a due deadline move something. Production code
@@ -27,6 +27,7 @@ from spritz.core.decide.reservations import replenish
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster.settings import SYSTEM
+from spritz.scheduling.view.changes import planned_starts
 from spritz_testing.daemons.controller.standby import Stored
 from spritz_testing.daemons.system import rates, threads
 from spritz_testing.daemons.system.world import EPOCH
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from spritz.model.cluster.settings import Caller
     from spritz.model.events import Event
     from spritz.model.node.reservation import Reservation
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.view.projection import Projection
+    from spritz.scheduling.view.records import JobRecord
+    from spritz.scheduling.view.request import Request
     from spritz_testing.daemons.system.world import Process
 
 STATE_IS_JOURNAL = "4: the state is the replay of the journal"
@@ -64,6 +69,7 @@ DEPOSED_END = "4: a controller that another one has deposed stops"
 LEASE_ENDS = "4: a controller that cannot renew its lease has stopped when it is over"
 ORDERS_ARE_FEW = "5: no order is repeated many times a second"
 NOTHING_FAILS = "4: no decision fails"
+ONE_START_EACH = "7: a job that starts uses up one planned start of its request"
 
 #: Seconds between two looks at a running controller, and groups committed between two replays of its journal.
 LOOK_SECONDS = 20.0
@@ -112,6 +118,7 @@ def names() -> list[tuple[ModuleType, str, object]]:
         (daemon, "LeaseKeeper", ObservedLease),
         (table, "DeferredRequests", ObservedRequests),
         (replenish, "_replenished", _replenished),
+        (planned_starts, "redeem", _redeemed),
     ]
 
 
@@ -154,6 +161,20 @@ def _replenished(state: State, reservation: Reservation, now: float) -> Reservat
     what = f"{process} chooses nodes for reservation {reservation.name} of the same nodes ({nodes:08x})"
     rates.note(process.world, what, rates.REPLACED_MAX, seconds=60.0)
     return _choose_nodes(state, reservation, now)
+
+
+_redeem = planned_starts.redeem
+
+
+def _redeemed(projection: Projection, record: JobRecord, request: Request, allocation: Allocation) -> None:
+    """As the scheduler's own. Of jobs with equal requests each has a planned start; who waits keeps its own."""
+    before = {asked: len(items) for asked, items in projection.ledger.by_request.items()}
+    _redeem(projection, record, request, allocation)
+    inside = threads.world().running.inside
+    for asked, count in before.items():
+        lost = count - len(projection.ledger.of(asked))
+        if lost > 1 and inside is not None:
+            inside._report(ONE_START_EACH, f"job {record.id} has used up {lost} of {count}")
 
 
 class ObservedRequests(DeferredRequests):
