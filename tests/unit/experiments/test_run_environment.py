@@ -47,3 +47,19 @@ def test_an_archive_is_known_by_its_digest(tmp_path: Path) -> None:
     assert "python" not in found[0], "the interpreter is the image's"
     path.write_bytes(b"other")
     assert containers.identity(str(path), tmp_path, {}) == f"{path} sha256:{hashlib.sha256(b'other').hexdigest()}"
+
+
+def test_lock_files_up_to_the_repositorys_root_are_recorded_although_git_ignores_them(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "sub").mkdir(parents=True)
+    (project / ".git").mkdir()
+    for path in ("uv.lock", "sub/requirements-gpu.txt", "sub/notes.txt", ".gitignore"):
+        (project / path).write_text("uv.lock\n")
+    (tmp_path / "poetry.lock").touch()
+    collected = run_environment.collect(tmp_path, project / "sub", {"PATH": ""})
+    digest = hashlib.sha256(b"uv.lock\n").hexdigest()
+    assert collected["lock_files"] == {"uv.lock": digest, "sub/requirements-gpu.txt": digest}
+    (project / "uv.lock").write_text("other")
+    lines = [change.line for change in diff.installed_since(collected, run_environment.collect(tmp_path, project, {}))]
+    assert [line.partition(":")[0] for line in lines] == ["lock file sub/requirements-gpu.txt", "lock file uv.lock"]
+    assert run_environment.collect(tmp_path, tmp_path / "gone", {})["lock_files"] == {}

@@ -17,6 +17,8 @@ import pytest
 from spritz.experiments import imports
 from spritz.experiments.code import interpreters, snapshot, sources
 from spritz.experiments.code.snapshot import Snapshot
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
 
 from .test_snapshot import git
 
@@ -250,6 +252,18 @@ def test_the_interpreter_that_ran_is_written_down(site: Site) -> None:
     assert ran["python"] == sys.version.split()[0]
 
 
+def test_what_is_known_of_an_interpreter_is_in_the_record_too(site: Site) -> None:
+    """Its file in the home may be lost."""
+    expected = interpreters.examine(site.home, site.python, {})
+    site.run(site.freeze(), "import json")
+    shutil.rmtree(site.home / "environments")
+    directory = site.home / "runs" / "r"
+    of = Run(name="r", user="me", created_at=1.0, command=["x"], surroundings={"python": expected})
+    assert record.surroundings(site.home, directory, of)["python"] == expected
+    of.surroundings = {"python": {**expected, "executable": "/another/python"}}
+    assert record.surroundings(site.home, directory, of)["python"] == {"executable": site.python}
+
+
 def test_a_sitecustomize_of_the_environment_is_executed(site: Site) -> None:
     (site.site_packages() / "sitecustomize.py").write_text("import builtins; builtins.seen = 'theirs'\n")
     program = "import builtins, sys; print(builtins.seen, sys.modules['sitecustomize'].__file__.count('site-packages'))"
@@ -318,3 +332,66 @@ def test_the_program_is_one_that_old_interpreters_can_compile() -> None:
     import ast
 
     ast.parse(Path(imports.__file__).read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+def test_what_is_known_of_an_environment_is_asked_again_when_packages_that_it_sees_change(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment, user = site.base / "env", site.base / "user" / "lib" / "python3.99" / "site-packages"
+    user.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONUSERBASE", str(site.base / "user"))
+
+    def stamps() -> tuple[str, str]:
+        """Of the environment, and of one that also sees packages outside of it."""
+        config = environment / "pyvenv.cfg"
+        alone = config.read_text()
+        first = imports.stamp("python", str(environment))
+        config.write_text(alone.replace("= false", "= true"))
+        second = imports.stamp("python", str(environment))
+        config.write_text(alone)
+        return first, second
+
+    before = stamps()
+    assert stamps() == before
+    os.utime(user, (1, 1))
+    after = stamps()
+    assert (after[0], after[1] == before[1]) == (before[0], False)
+    os.utime(site.site_packages(), (1, 1))
+    assert stamps()[0] != before[0]
+
+
+def test_packages_are_those_that_are_installed_with_their_origins(site: Site) -> None:
+    def package(place: Path, name: str, version: str, **files: str) -> None:
+        folder = place / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        for file, text in files.items():
+            (folder / file.replace("_json", ".json")).write_text(text)
+
+    package(site.site_packages(), "plain", "1.0", INSTALLER="pip\n")
+    package(site.site_packages(), "forge", "2.0", INSTALLER="conda\n")
+    package(site.site_packages(), "mine", "3.0", direct_url_json='{"url": "git+https://me:secret@h/x", "vcs_info": {}}')
+    package(site.site_packages(), "torn", "4.0", direct_url_json="{")
+    package(site.project / "src", "mylib", "0.1")
+    installed_by_path(site, site.project / "src")
+    found = interpreters.examine(site.home, site.python, {})
+    assert [line for line in found["packages"] if "pip" not in line and "setuptools" not in line] == [
+        "forge==2.0", "mine==3.0", "plain==1.0", "torn==4.0",
+    ]  # fmt: skip
+    assert found["origins"] == {
+        "forge": {"installer": "conda"}, "mine": {"url": "git+https://h/x", "vcs_info": {}}, "torn": {"url": ""},
+    }  # fmt: skip
+    assert found["paths"]["own.pth"] == f"{site.project}/src\n"
+
+
+def test_the_project_s_interpreter_counts_although_its_runner_is_a_larger_python_program(site: Site) -> None:
+    """`pdm run` starts the command from an interpreter of its own."""
+    code = site.freeze()
+    runs = site.home / "runs" / "r"
+    site.run(code, "import json")
+    other = {"id": "x", "executable": "/opt/pdm/bin/python", "modules": 9999}
+    (runs / "python" / "x.json").write_text(json.dumps(other))
+    assert interpreters.of_run(site.home, runs)["executable"] == other["executable"]
+    command = ("pdm", "run", "python", "train.py")
+    assert interpreters.of_run(site.home, runs, command, str(site.base / "env"))["executable"] == site.python
+    assert interpreters.of_run(site.home, runs, command, "/another/env")["executable"] == other["executable"]

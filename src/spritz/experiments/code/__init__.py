@@ -5,4 +5,5 @@
 `branches`     a run's code as a branch of the user's repository
 `linked`       paths that git ignores and that a run sees
 `interpreters` which Python the command uses, what is installed there, where its imports lead
+`runners`      programs such as `uv run`, and the project's environment that they use
 """

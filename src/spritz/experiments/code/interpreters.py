@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import imports
+from spritz.experiments.code import runners
 
-#: Their subcommand `run` starts a command in the environment of the project around their directory.
-_PROJECT_RUNNERS = frozenset({"uv", "poetry", "pixi", "pdm", "hatch"})
-_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
+PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 #: Of a script: the interpreter's path, or the program that env(1) looks up.
 _SHEBANG = re.compile(rb"#!\s*(?:/usr/bin/env\s+)?(\S*python[0-9.]*)")
 
@@ -29,24 +28,34 @@ def of_command(command: Sequence[str], directory: Path, environment: Mapping[str
     """The interpreter that the command will start, as far as its words show; else `python` on PATH."""
     path = environment.get("PATH")
     word = command[0] if command else "python"
-    if word in _PROJECT_RUNNERS and tuple(command[1:2]) == ("run",):
-        for place in (directory, *directory.parents):
-            if (in_environment := place / ".venv" / "bin" / "python").exists():
-                return str(in_environment)
+    if in_project := runners.python(command, directory, environment):
+        return in_project
     executable = shutil.which(str(directory / word) if "/" in word else word, path=path)
-    if executable is not None and _PYTHON.fullmatch(executable):
-        return executable
+    if executable is not None and PYTHON.fullmatch(executable):
+        return _behind(executable, directory, environment)
     if executable is not None:
         with suppress(OSError), open(executable, "rb") as file:
             match = _SHEBANG.match(file.read(300))
             if match and (python := shutil.which(os.fsdecode(match[1]), path=path)):
+                return _behind(python, directory, environment)
+    default = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    return _behind(default, directory, environment) if default else None
+
+
+def _behind(python: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """The interpreter that a script of that name starts, as pyenv's do; which depends on the directory."""
+    with suppress(OSError):
+        with open(python, "rb") as file:
+            if file.read(2) != b"#!":
                 return python
-    return shutil.which("python", path=path) or shutil.which("python3", path=path)
+        done = runners.answer((python, "-c", "import sys; print(sys.executable)"), directory, environment)
+        return done or python
+    return python
 
 
 def ignores_variables(command: Sequence[str]) -> bool:
     """Whether the command is Python with a flag by which `imports` has no effect."""
-    if not command or not _PYTHON.fullmatch(command[0]):
+    if not command or not PYTHON.fullmatch(command[0]):
         return False
     for word in command[1:]:
         if not word.startswith("-") or word in ("-c", "-m"):
@@ -64,7 +73,7 @@ def examine(home: Path, python: str, environment: Mapping[str, str]) -> dict[str
     kept = home / "environments" / f"{key}.json"
     with suppress(OSError, ValueError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        if "places" in known:
+        if "origins" in known:
             return known
     program = f"{Path(imports.__file__).read_text(encoding='utf-8')}\nimport json; print(json.dumps(interpreter()))"
     # PYTHONPATH may differ in the next call. The caller reads it itself.
@@ -96,14 +105,20 @@ def places(facts: Mapping[str, Any], environment: Mapping[str, str], home: Path)
     return [path for path in real if not imports.is_below(path, os.path.realpath(home))]
 
 
-def of_run(home: Path, directory: Path) -> dict[str, Any]:
-    """The interpreter that ran, as its processes wrote down; {} if none did."""
+def of_run(home: Path, directory: Path, command: Sequence[str] = (), expected: str = "") -> dict[str, Any]:
+    """The interpreter that ran, as its processes wrote down; {} if none did.
+
+    `expected`: the environment that the command's runner was to use; the runner's own interpreter counts less.
+    """
     written: list[dict[str, Any]] = []
     for path in (directory / "python").glob("*.json"):
         with suppress(OSError, ValueError):
             written.append(json.loads(path.read_text(encoding="utf-8")))
     if not written:
         return {}
+    if runners.runner(command) and expected:
+        place = os.path.join(os.path.realpath(expected), "bin")
+        written = [report for report in written if os.path.dirname(report["executable"]) == place] or written
     chosen = max(written, key=lambda report: int(report["modules"]))
     with suppress(OSError, ValueError):
         known: dict[str, Any] = json.loads((home / "environments" / f"{chosen['id']}.json").read_text(encoding="utf-8"))

@@ -115,7 +115,15 @@ def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         | {"python": side.get("python", {}).get("python", ""), "conda": side.get("conda", {}).get("prefix", "")}
         for side in (old, new)
     ]
-    return [*_changed(*simple), *_changed(*packages), *_changed(*variables)]
+    return [*_changed(*simple), *_lock_files(old, new), *_changed(*packages), *_changed(*variables)]
+
+
+def _lock_files(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+    """Lock files that differ, with the beginnings of their digests; nothing where they were not recorded."""
+    if not all("lock_files" in side for side in (old, new)):
+        return []
+    digests = [{f"lock file {path}": digest[:12] for path, digest in side["lock_files"].items()} for side in (old, new)]
+    return _changed(*digests)
 
 
 def _packages(surroundings: dict[str, Any]) -> dict[str, str]:
@@ -127,12 +135,14 @@ def _packages(surroundings: dict[str, Any]) -> dict[str, str]:
 
 
 def installed_since(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
-    """How the interpreter and its packages differ; nothing where either is not known."""
+    """How lock files, the image, the interpreter and its packages differ; nothing where either is not known."""
+    images = [{"container": side.get("container", "")} for side in (old, new)]
+    changes = [*_lock_files(old, new), *_changed(*images)]
     pythons = [side.get("python", {}) for side in (old, new)]
-    if not all(python.get("packages") for python in pythons):
-        return []
-    versions = [{"python": python.get("python", "")} for python in pythons]
-    return [*_changed(*versions), *_changed(_packages(old), _packages(new))]
+    if all("packages" in python for python in pythons):
+        versions = [{"python": python.get("python", "")} for python in pythons]
+        changes += [*_changed(*versions), *_changed(_packages(old), _packages(new))]
+    return changes
 
 
 def _conda(line: str) -> tuple[str, str]:

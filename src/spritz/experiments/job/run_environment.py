@@ -5,6 +5,7 @@ Collected where `spritz run` is called, since the job inherits that environment.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -18,16 +19,24 @@ from spritz.experiments import secrets, tracking
 from spritz.experiments.code import interpreters
 from spritz.experiments.job import containers
 
+#: Names of files that determine what is installed in a project's environment.
+_LOCK_FILES = (
+    *("uv.lock", "poetry.lock", "pdm.lock", "pixi.lock", "Pipfile.lock", "pylock.toml", "pylock.*.toml"),
+    *("requirements*.txt", "conda-lock.yml", "environment.yml", "environment.yaml"),
+    *("package-lock.json", "pnpm-lock.yaml", "yarn.lock"),
+)
+
 
 def collect(
-    home: Path, directory: Path, environment: Mapping[str, str], command: Sequence[str] = (), *, image: str = ""
-) -> dict[str, Any]:
+    home: Path, directory: Path, environment: Mapping[str, str], command: Sequence[str] = (), *,
+    image: str = "", python: str | None = "",
+) -> dict[str, Any]:  # fmt: skip
     """The surroundings, secrets masked. What cannot be found out is left out.
 
-    `command`: its interpreter is examined. `image`: the command runs in it, so that the interpreter here is not the
-    command's.
+    `command`: its interpreter is examined, unless `python` is given. `image`: the command runs in it, so that the
+    interpreter here is not the command's.
     """
-    python = None if image else interpreters.of_command(command, directory, environment)
+    python = None if image else python or interpreters.of_command(command, directory, environment)
     host = os.uname()  # the module `platform` starts a process
     collected: dict[str, Any] = {
         "host": host.nodename,
@@ -41,10 +50,7 @@ def collect(
         collected["conda"]["explicit"] = _explicit(home, Path(prefix))
     if environment.get("LOADEDMODULES"):
         collected["modules"] = environment["LOADEDMODULES"].split(":")
-    for name in ("uv.lock", "poetry.lock", "pixi.lock", "conda-lock.yml", "requirements.txt", "environment.yml"):
-        path = directory / name
-        with suppress(OSError):
-            collected.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    collected["lock_files"] = _lock_files(directory)
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if environment.get(name):
             collected["container"] = containers.identity(environment[name], home, environment)
@@ -54,6 +60,26 @@ def collect(
     with suppress(OSError):
         collected["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
     return collected
+
+
+def _lock_files(directory: Path) -> dict[str, str]:
+    """Path below the repository's root, or below the directory if there is none -> SHA-256.
+
+    They are kept apart from the snapshot, which has the tracked ones: a rerun has its code from an earlier snapshot,
+    but the environment of today.
+    """
+    around = [directory, *directory.parents]
+    root = next((place for place in around if (place / ".git").exists()), directory)
+    digests = {}
+    for place in around[: around.index(root) + 1]:
+        with suppress(OSError):
+            names = sorted(os.listdir(place))
+            for name in names:
+                if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LOCK_FILES):
+                    with suppress(OSError), open(place / name, "rb") as file:
+                        path = os.path.relpath(place / name, root)
+                        digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 #: Variables that the job of a run sets for itself, except these variables of the user.

@@ -114,7 +114,10 @@ def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Ru
 
 def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
     """The run's surroundings, with the interpreter that ran in place of the one that was expected at submission."""
-    ran = interpreters.of_run(home, directory)
+    expected = run.surroundings.get("python", {})
+    ran = interpreters.of_run(home, directory, run.command, expected.get("prefix", ""))
+    if "packages" not in ran and ran.get("executable") == expected.get("executable"):
+        return run.surroundings  # what is known of it was removed, but is in the record
     return {**run.surroundings, "python": ran} if ran else run.surroundings
 
 
