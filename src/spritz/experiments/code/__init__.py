@@ -6,4 +6,5 @@
 `linked`       paths that git ignores and that a run sees
 `interpreters` which Python the command uses, what is installed there, where its imports lead
 `runners`      programs such as `uv run`, and the project's environment that they use
+`programs`     whether the command's program and script are where the run looks for them
 """

@@ -211,6 +211,12 @@ def files(store: Path, tree: str, paths: Sequence[str]) -> set[str]:
     return {name for meta, _, name in (entry.partition("\t") for entry in entries) if " blob " in meta}
 
 
+def mode(store: Path, tree: str, path: str) -> str:
+    """Git's mode of a path of the tree, such as 100755; "" if the tree does not have it. Raises ExperimentError."""
+    entries = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", tree, "--", path))
+    return entries[0].partition(" ")[0] if entries else ""
+
+
 def ignored(root: Path, paths: Sequence[str]) -> list[str]:
     """What a snapshot leaves out of the paths below `root`, a directory as one path where all of it is left out.
 

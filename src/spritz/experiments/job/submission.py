@@ -18,7 +18,7 @@ from typing import Any
 
 from spritz.experiments import notify, secrets, tracking
 from spritz.experiments.cluster import slurm
-from spritz.experiments.code import interpreters, linked, snapshot, sources
+from spritz.experiments.code import interpreters, linked, programs, snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.job import containers, resuming, run_environment, script
@@ -169,7 +169,7 @@ def prepare(
         unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
                   linked.overlooked(code, store, request.command, links)]  # fmt: skip
         code = replace(code, unfrozen=tuple(dict.fromkeys((*code.unfrozen, *unseen))))
-    need_program(request)
+    need_program(request, code, links)
     need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
     written, hidden = split or secrets.split_arguments(request.command, request.environment)
@@ -440,28 +440,15 @@ def _places(request: Request, base: Path) -> list[str]:
     return interpreters.places(facts, environment, base)
 
 
-def need_program(request: Request) -> None:
-    """Raises ExperimentError if the command's program, or the script that it names, is not there. (Images are not
-    looked into.)
+def need_program(request: Request, code: snapshot.Snapshot | None, links: Sequence[str]) -> None:
+    """Raises ExperimentError if the command's program, or the script that it names, will certainly not be there.
+
+    Images are not looked into, and lines of `setup` may make programs, load modules or change the directory.
     """
-    if request.options.container_image:
+    if request.options.container_image or request.options.setup:
         return
-    program = request.command[0]
-    # With setup lines or a module, the program may exist only in the job.
-    path = request.environment.get("PATH")
-    if not request.options.setup and "/" not in program and shutil.which(program, path=path) is None:
-        hint = "setup: lines of spritz.yaml run before the command, in the job"
-        if program.endswith(".py") and (request.directory / program).exists():
-            hint = f"did you mean: python {program}?"
-        raise ExperimentError(f"{program}: command not found", hint=hint)
-    for word in request.command if "/" in program else request.command[1:]:
-        if word.startswith("-"):
-            if word in ("-c", "-m"):
-                return
-            continue
-        if word.endswith((".py", ".sh")) and request.code is None and not (request.directory / word).exists():
-            raise ExperimentError(f"{word}: no such file in {request.directory}")
-        return
+    place = programs.Place(request.directory, code, home() / "snapshots.git", links)
+    programs.need(request.command, place, {**request.environment, **request.options.env})
 
 
 def need_framework(request: Request) -> None:
