@@ -45,6 +45,15 @@ def test_values_with_blanks_are_one_word_for_sbatch() -> None:
     assert "#SBATCH --constraint=a&b\n" in text
 
 
+def test_a_directory_without_files_in_the_snapshot_is_made(tmp_path: Path) -> None:
+    """The user was in a directory whose files git ignores, such as outputs/."""
+    lines = script._preparation(replace(job("plain", ("true", "x")), directory=tmp_path / "r-1"))
+    (tmp_path / "r-1" / "code").mkdir(parents=True)
+    (tmp_path / "r-1" / "code" / ".git-snapshot-done").touch()
+    done = subprocess.run(["bash", "-c", f"finish() {{ exit $1; }}\n{lines}\npwd"], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == [f"{tmp_path}/r-1/code/a dir"], done.stderr
+
+
 def test_an_unknown_template_is_refused_with_the_nearest() -> None:
     with pytest.raises(ExperimentError, match=r"no such template \(did you mean torchrun\?\)"):
         script.text(job("torchrn", ("true", "x")))

@@ -231,6 +231,8 @@ def _preparation(job: Job) -> str:
             snapshot.checkout_lines(job.repository, source.tree, f"{_shared_directory(job)}/sources/{source.name}")
             for source in job.sources
         ),
+        # A directory without any file of the snapshot is not in the checkout.
+        f"mkdir -p {place}\n" if job.tree else "",
         f"cd {place} || finish 66\n",
         _IDENTITIES.format(mark=job.mark),
         *(f"export {name}={shlex.quote(value)}\n" for name, value in job.options.env.items()),
