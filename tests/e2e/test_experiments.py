@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import venv
@@ -12,6 +13,7 @@ import pytest
 
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, cluster, git, lab
+from tests.unit.experiments import uv_program
 
 __all__ = ["cluster", "lab"]  # fixtures
 
@@ -95,6 +97,50 @@ def test_a_rerun_is_exact_or_changed_and_says_where_it_came_from(lab: Lab) -> No
     assert isinstance(record, dict)
     assert (record["parent"], record["tags"]) == ("train-1", ["paper"])
     assert "--lr 1 → " in lab("diff", "train-1", "train-3").replace("python3 train.py ", "")
+
+
+def test_a_rerun_has_the_environment_of_today_or_that_of_the_run(lab: Lab) -> None:
+    """With `uv` as a program that makes packages of that name and version."""
+    stub = lab.directory / "stub"
+    uv_program.write(stub)
+    venv.create(lab.project / ".venv", symlinks=True)
+    (lab.project / ".gitignore").write_text(".venv\n")
+    (site,) = (lab.project / ".venv" / "lib").glob("python3*/site-packages")
+    program = "import sys; from importlib.metadata import version; print(version('dep'), sys.prefix)"
+
+    def install(version: str) -> None:
+        for folder in site.glob("dep-*"):
+            shutil.rmtree(folder)
+        (site / f"dep-{version}.dist-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: dep\nVersion: {version}\n"
+        (site / f"dep-{version}.dist-info" / "METADATA").write_text(text)
+
+    def call(*words: str) -> tuple[str, str]:
+        """The program's line, and what Spritz said."""
+        process = lab.start(*words, PATH=f"{stub}:{lab.path}")
+        out, err = process.communicate(timeout=lab.patience_seconds)
+        assert process.returncode == 0, err
+        return out.strip(), err
+
+    environment = str(lab.project / ".venv")
+    install("1.0")
+    assert call("run", "-J", "path", "--", ".venv/bin/python", "-c", program)[0] == f"1.0 {environment}"
+    (lab.project / "spritz.yaml").write_text("run:\n  setup: ['. .venv/bin/activate']\n")
+    assert call("run", "-J", "setup", "--", "python", "-c", program)[0] == f"1.0 {environment}"
+    for name in ("path-1", "setup-1"):
+        assert "the environment is not that of" not in call("rerun", "-J", "same", name)[1]
+    install("2.0")
+    for name in ("path-1", "setup-1"):
+        out, err = call("rerun", "-J", "today", name)
+        assert out == f"2.0 {environment}"
+        assert f"the environment is not that of {name}: dep: 1.0 → 2.0\n" in err
+        out, err = call("rerun", "-J", "then", "--environment", "recorded", name)
+        assert out.startswith(f"1.0 {lab.home}/venvs/")
+        assert "the environment is not that of" not in err
+    assert "the environment of path-1, made again\n" in lab("show", "then-1")
+    assert "dep: 1.0 → 2.0" in lab("diff", "setup-1", "today-2")
+    assert "Environment" not in lab("diff", "setup-1", "then-2")
+    assert len((stub / "calls").read_text().splitlines()) == 1, "both had the same packages"
 
 
 def test_ctrl_c_cancels_the_job(lab: Lab) -> None:

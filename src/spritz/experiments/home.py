@@ -3,6 +3,8 @@
     runs.db            the index (`store`); or another database by SPRITZ_RUN_STORE
     snapshots.git      snapshots of code (`snapshot`)
     runs/NAME/         a run: run.json, job.sh, events.jsonl, log/, code/
+    environments/      what is known of interpreters (`interpreters`)
+    venvs/             environments of earlier runs, made again (`restoring`)
 
 It is $SPRITZ_HOME, else $XDG_DATA_HOME/spritz, else ~/.local/share/spritz.
 """

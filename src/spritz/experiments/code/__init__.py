@@ -6,5 +6,6 @@
 `linked`       paths that git ignores and that a run sees
 `interpreters` which Python the command uses, what is installed there, where its imports lead
 `runners`      programs such as `uv run`, and the project's environment that they use
+`restoring`    the environment of an earlier run, made again
 `programs`     whether the command's program and script are where the run looks for them
 """

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from spritz.experiments import imports
 from spritz.experiments.code import snapshot
@@ -52,11 +53,16 @@ def _parts(code: Snapshot, word: str) -> list[str]:
     return parts
 
 
-def lines(code: Snapshot, names: Sequence[str], checkout: str) -> str:
-    """Shell commands that make the links in a checkout, whose path is quoted."""
+def lines(
+    code: Snapshot, names: Sequence[str], checkout: str, elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Shell commands that make the links in a checkout, whose path is quoted. `elsewhere`: path -> target, if it is not
+    the same path in the working tree.
+    """
     text = ""
     for name in names:
-        target, link = shlex.quote(os.path.join(code.root, name)), f"{checkout}/{shlex.quote(name)}"
+        target = shlex.quote(elsewhere.get(name) or os.path.join(code.root, name))
+        link = f"{checkout}/{shlex.quote(name)}"
         folder = f"mkdir -p {checkout}/{shlex.quote(os.path.dirname(name))}; " if "/" in name else ""
         text += f"[ -e {link} ] || {{ {folder}ln -s {target} {link}; }}\n"
     if any(os.path.basename(name) in ENVIRONMENTS for name in names):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spritz.experiments import calling, secrets
+from spritz.experiments.code import restoring
 from spritz.experiments.commands import diff
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
@@ -26,6 +28,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
                         help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip
     parser.add_argument("--new-code", action="store_true", help="use the code that is in this directory now")
+    parser.add_argument(
+        "--environment",
+        choices=("current", "recorded"),
+        default="current",
+        help="packages that are installed now (default), or those that RUN had, made again by uv or pip",
+    )
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     run_command.add_options(parser)
 
@@ -65,21 +73,23 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             hint="--new-code runs with the code in this directory",
         )
     options = run_command.options_of(arguments, settings.Settings(run=before))
-    queued = submission.launch(
-        submission.Request(
-            command=tuple(changed(old.command, arguments.changes)),
-            directory=Path.cwd() if code is None else Path(code.root) / code.directory,
-            options=options,
-            settings=settings.read(Path.cwd()),
-            parent=old.name,
-            code=code,
-            shown=old.shown,
-            files=files,
-        ),
-        store,
+    around = record.surroundings(base, Path(entry.directory), old)
+    request = submission.Request(
+        command=tuple(changed(old.command, arguments.changes)),
+        directory=Path.cwd() if code is None else Path(code.root) / code.directory,
+        options=options,
+        settings=settings.read(Path.cwd()),
+        parent=old.name,
+        code=code,
+        shown=old.shown,
+        files=files,
+        python=_interpreter(old, around),
     )
+    if arguments.environment == "recorded":
+        request = _restored(request, old, Path(entry.directory), around, terminal)
+    queued = submission.launch(request, store)
     tell_unfrozen(queued.code, terminal)
-    if differing := diff.installed_since(record.surroundings(base, Path(entry.directory), old), queued.surroundings):
+    if differing := diff.installed_since(around, queued.surroundings):
         shown = ", ".join(change.line for change in differing[:_SHOWN])
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
         terminal.err(f"spritz: the environment is not that of {old.name}: {shown}{more}\n")
@@ -88,6 +98,45 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
         return 0
     return run_command.follow(queued, store, terminal)
+
+
+def _interpreter(old: record.Run, around: dict[str, Any]) -> str:
+    """The interpreter that ran, if another was expected from the command's words, as with `setup:` lines that activate
+    an environment; "" if the words show it.
+    """
+    expected, ran = old.surroundings.get("python", {}), around.get("python", {})
+    executable = str(ran.get("executable", ""))
+    if not ran or not expected or expected.get("executable") == executable or not os.path.exists(executable):
+        return ""
+    prefixes = [os.path.realpath(python.get("prefix", "")) for python in (expected, ran)]
+    return "" if prefixes[0] == prefixes[1] else executable
+
+
+def _restored(
+    request: submission.Request, old: record.Run, directory: Path, around: dict[str, Any], terminal: Terminal
+) -> submission.Request:
+    """The request with the environment of the old run, which is made if it is not there. Raises ExperimentError."""
+    restoring.need_command(old.name, request.command, request.options.container_image)
+    facts = around.get("python", {})
+    wanted = restoring.recipe(old.name, facts)
+    earlier = restoring.of_run(directory)
+    prefixes = (os.path.realpath(facts["prefix"]), *(earlier.prefixes if earlier else ()))
+    given = {**request.environment, **request.options.env}
+
+    def tell(line: str) -> None:
+        terminal.err(f"spritz: {line}\n")
+
+    venv = restoring.make(old.name, wanted, home(), request.directory, given, tell)
+    restored = restoring.Restored(old.name, venv, tuple(dict.fromkeys(prefixes)))
+    variables = restored.variables(request.command, request.environment)
+    restored.need_use(request.command, request.directory, {**given, **variables})
+    request = replace(request, python=restored.python)
+    # The files of today do not determine what is installed there; and the shell's variables are still the user's.
+    lock_files = old.surroundings.get("lock_files", {})
+    surroundings = {**submission.collected(home(), request), "lock_files": lock_files}
+    return replace(
+        request, environment={**request.environment, **variables}, restored=restored, surroundings=surroundings
+    )
 
 
 def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, str | bytes]:

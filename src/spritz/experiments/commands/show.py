@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from argparse import ArgumentParser, Namespace
@@ -11,9 +12,9 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from spritz.experiments import notify
+from spritz.experiments import imports, notify
 from spritz.experiments.cluster import advice, slurm
-from spritz.experiments.code import interpreters
+from spritz.experiments.code import interpreters, restoring
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interactive import attach
@@ -88,6 +89,10 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
     python = record.surroundings(store.home, directory, run).get("python", {})
     if python.get("python"):
         yield f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
+    if restored := restoring.of_run(directory):
+        used = imports.is_below(python.get("prefix", ""), os.path.realpath(restored.venv))
+        unused = "" if used else ", but another interpreter ran"
+        yield f"           the environment of {restored.run}, made again{unused}"
     if container := run.surroundings.get("container"):
         yield f"Container  {container}"
     metrics = (f"{name} {value:g}" for name, value in sorted(entry.metrics.items()))

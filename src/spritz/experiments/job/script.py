@@ -114,6 +114,8 @@ class Job:
     imports: Path | None = None
     #: links into the working tree, as lines for the shell (`linked`); `{code}` is the quoted place of the checkout
     links: str = ""
+    #: lines for the shell, after `setup`, that lead programs to the environment of the project or of an earlier run
+    environment: str = ""
     #: of the run's code beyond the project
     sources: Sequence[snapshot.Source] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
@@ -244,6 +246,7 @@ def _setup(job: Job) -> str:
     shared = f"{_shared_directory(job)}/{sources.FILE}"
     return "".join((
         *(f"{line}\n" for line in job.options.setup),
+        job.environment,
         f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else "",
         f"export PYTHONPATH={shlex.quote(str(job.imports))}:$PYTHONPATH SPRITZ_RUN_SOURCES={shared}\n"
         if job.imports

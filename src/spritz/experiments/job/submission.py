@@ -18,7 +18,7 @@ from typing import Any
 
 from spritz.experiments import notify, secrets, tracking
 from spritz.experiments.cluster import slurm
-from spritz.experiments.code import interpreters, linked, programs, snapshot, sources
+from spritz.experiments.code import interpreters, linked, programs, restoring, runners, snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.job import containers, resuming, run_environment, script
@@ -53,6 +53,10 @@ class Request:
     shared: str = ""
     #: text shown instead of the command (`record.Run`)
     shown: str = ""
+    #: the interpreter that will run, where the words of the command do not show it
+    python: str = ""
+    #: the environment of an earlier run, in place of the present one; `environment` has its variables
+    restored: restoring.Restored | None = None
     #: queues a script with an environment; returns the job's id, "" if it is not queued yet
     queue: Callable[[Path, Mapping[str, str]], str] | None = None
 
@@ -103,9 +107,29 @@ class PreparedRequest:
     def _repository(self) -> Path:
         return self.base / "snapshots.git"
 
+    def _environment_lines(self) -> str:
+        """Lines for the job's shell that lead to the environment of an earlier run, or of the working tree."""
+        request = self.request
+        if request.restored is not None:
+            return request.restored.lines(request.command)
+        if self.code is None or request.options.container_image:
+            return ""
+        given = {**request.environment, **request.options.env}
+        pairs = runners.variables(request.command, request.directory, given).items()
+        return "".join(f"export {name}={shlex.quote(text)}\n" for name, text in pairs)
+
+    def _link_lines(self) -> str:
+        if self.code is None:
+            return ""
+        restored = self.request.restored
+        elsewhere = {} if restored is None else restored.targets(self.code.root, self.links)
+        return linked.lines(self.code, self.links, "{code}", elsewhere)
+
     def write_files(self, directory: Path, more: Mapping[str, str | bytes] = MappingProxyType({})) -> None:
         """Write what the script reads into its directory."""
         source_files: dict[str, str | bytes] = {sources.FILE: sources.pairs(self.code, directory)}
+        if self.request.restored is not None:
+            source_files[restoring.FILE] = restoring.written(self.request.restored)
         for name, content in (source_files | guarding(self.request.settings) | dict(more)).items():
             (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
         if resuming.is_resumable(self.request.options):
@@ -123,6 +147,8 @@ class PreparedRequest:
     ) -> str:
         """The batch script of a run, or of a sweep with this record. Raises ExperimentError."""
         request, code = self.request, self.code
+        if request.restored is not None:
+            command = request.restored.words(command, request.directory)
         return script.text(
             script.Job(
                 name=run.name,
@@ -142,7 +168,8 @@ class PreparedRequest:
                 secret_names=secrets.names(self.environment),
                 modules=resuming.install_module(self.base),
                 imports=sources.install(self.base),
-                links="" if code is None else linked.lines(code, self.links, "{code}"),
+                links=self._link_lines(),
+                environment=self._environment_lines(),
                 sources=() if code is None else code.sources,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
@@ -303,8 +330,10 @@ def in_container(request: Request) -> Request:
 
 def collected(base: Path, request: Request) -> dict[str, Any]:
     """The environment part of a run's record."""
-    image = request.options.container_image
-    return run_environment.collect(base, request.directory, request.environment, request.command, image=image)
+    return run_environment.collect(
+        base, request.directory, request.environment, request.command,
+        image=request.options.container_image, python=request.python,
+    )  # fmt: skip
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
@@ -435,7 +464,7 @@ def _places(request: Request, base: Path) -> list[str]:
     if request.options.container_image:
         return []
     environment = {**request.environment, **request.options.env}
-    python = interpreters.of_command(request.command, request.directory, environment)
+    python = request.python or interpreters.of_command(request.command, request.directory, environment)
     facts = interpreters.examine(base, python, environment) if python else {}
     return interpreters.places(facts, environment, base)
 
@@ -445,7 +474,7 @@ def need_program(request: Request, code: snapshot.Snapshot | None, links: Sequen
 
     Images are not looked into, and lines of `setup` may make programs, load modules or change the directory.
     """
-    if request.options.container_image or request.options.setup:
+    if request.options.container_image or request.options.setup or request.restored is not None:
         return
     place = programs.Place(request.directory, code, home() / "snapshots.git", links)
     programs.need(request.command, place, {**request.environment, **request.options.env})
@@ -457,7 +486,10 @@ def need_framework(request: Request) -> None:
     """
     options = request.options
     modules = script.MODULES.get(options.template, ())
-    python = shutil.which(request.command[0], path=request.environment.get("PATH"))
+    command = (
+        request.command if request.restored is None else request.restored.words(request.command, request.directory)
+    )
+    python = shutil.which(command[0], path=request.environment.get("PATH"))
     if not modules or options.container_image or options.setup or not python or not script.PYTHON.fullmatch(python):
         return
     program = "import sys; from importlib.util import find_spec; sys.exit(not any(map(find_spec, sys.argv[1:])))"

@@ -1,7 +1,7 @@
 """Remove from the home directory what no run, sweep or pipeline refers to any more.
 
-Snapshots of code, scripts of job arrays and cached values of pipelines are shared, so they stay when a run that used
-them is removed. What is younger than an hour stays too: a submission may be about to refer to it.
+Snapshots of code, restored environments, scripts of job arrays and cached values of pipelines are shared, so they stay
+when a run that used them is removed. What is younger than an hour stays too: a submission may be about to refer to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments.code import snapshot
+from spritz.experiments.code import restoring, snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.records.store import Store
 
@@ -31,6 +31,7 @@ def remove(store: Store) -> None:
     digests = {_read(path).get("digest") for path in home.glob("pipelines/*/values/*/*.json")}
     for path in [path for path in home.glob("values/*.json") if _read(path).get("digest") not in digests]:
         _unlink([path.with_suffix(".pkl"), path], before)
+    restoring.remove_unused(home, directories, before)
     rows = store.trees()
     # Runs that are not in the index, as after it was lost, tell their code themselves.
     records = [directory / "run.json" for directory in directories if directory.name not in rows]
