@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ _SHOWN = 5
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
-                        help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip
+                        help="change --NAME VALUE or NAME=VALUE of the command, or add it in its form")  # fmt: skip
     parser.add_argument("--new-code", action="store_true", help="use the code that is in this directory now")
     parser.add_argument(
         "--environment",
@@ -169,12 +170,18 @@ def changed(command: list[str], changes: list[str]) -> list[str]:
         forms = {f"--{name}", f"-{name}", f"--{name.replace('_', '-')}"}
         for place, word in enumerate(words):
             key, has_value, _ = word.partition("=")
-            if has_value and (key in forms or key == name):
+            if has_value and (key in forms or name in (key, key.lstrip("+"))):
                 words[place] = f"{key}={value}"
                 break
             if word in forms and place + 1 < len(words) and not words[place + 1].startswith("--"):
                 words[place + 1] = value
                 break
         else:
-            words.append(f"--{name}={value}")
+            words.append(f"{name}={value}" if _has_plain_settings(command) else f"--{name}={value}")
     return words
+
+
+def _has_plain_settings(command: list[str]) -> bool:
+    """Whether a program like Hydra's gets its settings as NAME=VALUE: there is one, and no option after the program."""
+    plain = [word for word in command[1:] if re.match(r"[+~]*[\w.@/]+=", word)]
+    return bool(plain) and not any(word.startswith("--") for word in command[1:])
