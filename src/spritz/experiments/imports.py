@@ -5,13 +5,16 @@ the run waits. In the job this file lies in a directory of PYTHONPATH as `sitecu
 run executes it after site-packages' .pth files and before the program:
 
 - Paths into a working tree that the run has a snapshot of are replaced by paths into the snapshot, at the same place in
-  `sys.path` and in the tables of the finders that editable installations put into `sys.meta_path`.
+  `sys.path` and in the tables of the finders that editable installations put into `sys.meta_path`. Paths that are gone
+  since, as of a working tree that was moved or an installation that was removed, are added again.
 - When the process ends, it writes into the run's directory which interpreter it was (`python/`), and which modules came
   from files that are neither in the snapshot nor installed (`imports/`).
 
-SPRITZ_RUN_SOURCES names a file of pairs, each word ended by a NUL: a working tree, and the place of its snapshot
-(relative: below SPRITZ_RUN_DIR). The module runs in the user's interpreters: Python 3.7 and newer, the standard library
-only, few imports before the program's own; and its failures are not the program's.
+SPRITZ_RUN_SOURCES names a file of words, each ended by a NUL: the environment of the interpreter that was asked at
+submission; the number of its paths into working trees, and each of them as the interpreter has it and resolved; then
+pairs of a working tree and the place of its snapshot (relative: below SPRITZ_RUN_DIR). The module runs in the user's
+interpreters: Python 3.7 and newer, the standard library only, few imports before the program's own; and its failures
+are not the program's.
 """
 
 from __future__ import annotations
@@ -48,15 +51,21 @@ def is_installed(path: str) -> bool:
 class Sources:
     """Working trees with the places of their snapshots."""
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, pairs: Iterable[tuple[str, str]], paths: Iterable[tuple[str, str]] = (), prefix: str = ""
+    ) -> None:
         #: the innermost first
         self.pairs = sorted(pairs, key=lambda pair: -len(pair[0]))
+        #: paths of the interpreter in that environment at submission, and what they were resolved: a tree may have been
+        #: moved since, and a link may lead there
+        self.paths = dict(paths)
+        self.prefix = prefix
 
     def moved(self, path: str) -> str:
         """The same path in the snapshot; the path itself if no snapshot has it."""
         if not os.path.isabs(path):
             return path
-        real = os.path.realpath(path)
+        real = self.paths.get(path) or os.path.realpath(path)
         for root, place in self.pairs:
             # A virtual environment in the project stays where it is.
             if not is_below(real, root) or (is_below(real, sys.prefix) and not is_below(root, sys.prefix)):
@@ -72,7 +81,9 @@ def from_environment() -> Sources:
     with open(os.environ["SPRITZ_RUN_SOURCES"], "rb") as file:
         words = iter([os.fsdecode(word) for word in file.read().split(b"\0")[:-1]])
     run = os.environ["SPRITZ_RUN_DIR"]
-    return Sources([(root, os.path.join(run, next(words))) for root in words])
+    prefix = next(words, "")
+    paths = [(next(words), next(words)) for _ in range(int(next(words, "0")))]
+    return Sources([(root, os.path.join(run, next(words))) for root in words], paths, prefix)
 
 
 def tables() -> Iterator[dict[Any, Any]]:
@@ -100,6 +111,14 @@ def paths_in(table: dict[Any, Any]) -> Iterator[tuple[str, list[str]]]:
 def take_from(sources: Sources) -> None:
     """Replace paths into working trees, in place."""
     sys.path[:] = [sources.moved(path) for path in sys.path]
+    if sources.paths and os.path.realpath(sys.prefix) == sources.prefix:
+        frozen = [there for there in map(sources.moved, sources.paths) if there not in sources.paths]
+        # Before what has come since, which would hide them.
+        news = (
+            at for at, path in enumerate(sys.path) if not is_installed(os.path.join(path, "")) and path not in frozen
+        )
+        place = next(news, len(sys.path))
+        sys.path[place:place] = [path for path in frozen if path not in sys.path]
     sys.path_importer_cache.clear()
     for table in tables():
         for key, paths in paths_in(table):
@@ -200,6 +219,7 @@ def interpreter() -> dict[str, Any]:
         "editables": editables,
         "paths": _path_files(),
         "places": places(),
+        "path": [path for path in sys.path if os.path.isdir(path) and not is_installed(os.path.join(path, ""))],
     }
 
 
@@ -300,7 +320,10 @@ def write_down(run: str, sources: Sources) -> None:
     key = stamp(os.path.basename(executable), prefix)
     kept = os.path.join(home, "environments", f"{key}.json")
     if os.path.isdir(home) and not os.path.exists(kept):
-        _write(kept, json.dumps(dict(interpreter(), id=key, executable=executable, prefix=prefix)))
+        facts = dict(interpreter(), id=key, executable=executable, prefix=prefix)
+        # They lead into this run's snapshots. The next submission asks again.
+        del facts["places"], facts["path"]
+        _write(kept, json.dumps(facts))
     path = os.path.join(run, "python", f"{key}.json")
     if _imported(path, json) < len(sys.modules):
         _write(path, json.dumps({"id": key, "executable": executable, "modules": len(sys.modules)}))

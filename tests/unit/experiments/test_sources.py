@@ -81,7 +81,7 @@ class Site:
 
         found = interpreters.examine(self.home, self.python, environment)
         places = interpreters.places(found, environment, self.home)
-        return sources.freeze(self.project, self.store, places, take)
+        return sources.with_paths(sources.freeze(self.project, self.store, places, take), found, environment)
 
     def run(self, code: Snapshot, program: str, *flags: str, name: str = "r", **environment: str) -> str:
         """What the program prints where a job's script would start it."""
@@ -147,6 +147,49 @@ def test_an_edit_after_submission_does_not_reach_the_run(site: Site, how: str) -
     assert site.run(code, "import mylib; print(mylib.VALUE)", **variables) == "5"
     assert code.unfrozen == ()
     assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
+@pytest.mark.parametrize("gone", ["moved", "link to another", "uninstalled", "another installation"])
+@pytest.mark.parametrize("how", ["path", "PYTHONPATH", "link"])
+def test_a_working_tree_that_is_gone_is_not_missed(site: Site, how: str, gone: str) -> None:
+    """The interpreter leaves out a .pth file's directory that does not exist, or finds another one in its place."""
+    common = site.tree("common", {"commonlib.py": "C = 1\n"})
+    variables = {"PYTHONPATH": str(common)} if how == "PYTHONPATH" else {}
+    if how == "path":
+        installed_by_path(site, common)
+    elif how == "link":
+        (site.base / "link").symlink_to(common)
+        installed_by_path(site, site.base / "link")
+    code = site.freeze(**variables)
+    other = site.tree("other", {"commonlib.py": "C = 2\n"})
+    if gone == "uninstalled" and how != "PYTHONPATH":
+        (site.site_packages() / "own.pth").unlink()
+    elif gone == "another installation" and how != "PYTHONPATH":
+        installed_by_path(site, other)
+    else:
+        common.rename(site.base / "moved")
+        if gone == "link to another":
+            common.symlink_to(other)
+    assert site.run(code, "import commonlib; print(commonlib.C)", **variables) == "1"
+
+
+def test_another_environment_gets_no_paths_of_the_one_at_submission(site: Site) -> None:
+    installed_by_path(site, site.tree("common", {"commonlib.py": "C = 1\n"}))
+    code = site.freeze()
+    venv.create(site.base / "other", symlinks=True)
+    shutil.rmtree(site.base / "env")
+    (site.base / "other").rename(site.base / "elsewhere")
+    (site.base / "env").symlink_to(site.base / "elsewhere")
+    assert site.run(code, "import importlib.util; print(importlib.util.find_spec('commonlib'))") == "None"
+
+
+def test_a_job_does_not_answer_for_the_next_submission(site: Site) -> None:
+    """What its interpreter writes down has the snapshots' paths: the next run would not freeze the other tree."""
+    first = site.freeze()
+    common = site.tree("common", {"commonlib.py": "C = 1\n"})
+    installed_by_path(site, common)  # between its submission and its start
+    site.run(first, "")
+    assert [source.root for source in site.freeze().sources] == [str(common)]
 
 
 @pytest.mark.parametrize("in_git", [True, False])

@@ -73,7 +73,7 @@ def examine(home: Path, python: str, environment: Mapping[str, str]) -> dict[str
     kept = home / "environments" / f"{key}.json"
     with suppress(OSError, ValueError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        if "origins" in known:
+        if "path" in known:
             return known
     program = f"{Path(imports.__file__).read_text(encoding='utf-8')}\nimport json; print(json.dumps(interpreter()))"
     # PYTHONPATH may differ in the next call. The caller reads it itself.
@@ -97,11 +97,17 @@ def keep(path: Path, value: Any) -> None:
         os.replace(scratch, path)
 
 
-def places(facts: Mapping[str, Any], environment: Mapping[str, str], home: Path) -> list[str]:
-    """Directories and files outside the installation from which a command may import, resolved."""
+def path_of(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """Directories outside the installation that the interpreter has in `sys.path`, in its order."""
     # Relative ones are meant from the working directory, which is in the snapshot.
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
-    real = dict.fromkeys(os.path.realpath(path) for path in [*paths, *facts.get("places", [])] if os.path.exists(path))
+    return list(dict.fromkeys([*paths, *facts.get("path", [])]))
+
+
+def places(facts: Mapping[str, Any], environment: Mapping[str, str], home: Path) -> list[str]:
+    """Directories and files outside the installation from which a command may import, resolved."""
+    paths = [*path_of(facts, environment), *facts.get("places", [])]
+    real = dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path))
     return [path for path in real if not imports.is_below(path, os.path.realpath(home))]
 
 

@@ -76,6 +76,9 @@ class Snapshot:
     sources: tuple[Source, ...] = ()
     #: what the run may import that no snapshot has, each with the reason
     unfrozen: tuple[str, ...] = ()
+    #: the interpreter's paths into these trees, as it has them and resolved, and the environment that it is of
+    paths: tuple[tuple[str, str], ...] = ()
+    prefix: str = ""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Snapshot:
@@ -83,6 +86,7 @@ class Snapshot:
         known = {name: value for name, value in mapping.items() if name in cls.__dataclass_fields__}
         known["sources"] = tuple(Source(**source) for source in mapping.get("sources", ()))
         known["unfrozen"] = tuple(mapping.get("unfrozen", ()))
+        known["paths"] = tuple((path, real) for path, real in mapping.get("paths", ()))
         return cls(**known)
 
 

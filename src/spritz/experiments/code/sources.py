@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from spritz.experiments import imports
-from spritz.experiments.code import snapshot
+from spritz.experiments.code import interpreters, snapshot
 from spritz.experiments.code.snapshot import Snapshot, Source
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content
@@ -52,6 +53,14 @@ def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> S
             store, taken.root, taken.tree, [other for other in places if imports.is_below(other, taken.root)]
         )
     return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen))
+
+
+def with_paths(code: Snapshot, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Snapshot:
+    """The snapshot with the paths into its trees that the interpreter has, by what is known of it (`interpreters`)."""
+    roots = [code.root, *(source.root for source in code.sources)]
+    paths = {path: os.path.realpath(path) for path in interpreters.path_of(facts, environment)}
+    inside = [(path, real) for path, real in paths.items() if any(imports.is_below(real, root) for root in roots)]
+    return replace(code, paths=tuple(inside), prefix=os.path.realpath(facts.get("prefix", ""))) if inside else code
 
 
 def _ours() -> str:
@@ -108,7 +117,7 @@ def pairs(code: Snapshot | None, shared: Path) -> bytes:
     """The file for `imports`; `shared`: the directory with the checkouts of sources."""
     if code is None:
         return b""
-    words = [code.root, "code"]
+    words = [code.prefix, str(len(code.paths)), *(word for pair in code.paths for word in pair), code.root, "code"]
     for source in code.sources:
         words += [source.root, str(shared / "sources" / source.name)]
     return b"".join(os.fsencode(word) + b"\0" for word in words)

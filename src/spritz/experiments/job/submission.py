@@ -452,21 +452,22 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
             modules=modules,
         )
 
-    code = sources.freeze(request.directory, repository, _places(request, repository.parent), take)
+    facts, environment = _interpreter(request, repository.parent)
+    places = interpreters.places(facts, environment, repository.parent) if facts else []
+    code = sources.with_paths(sources.freeze(request.directory, repository, places, take), facts, environment)
     if interpreters.ignores_variables(request.command):
         line = "what the command imports by an editable installation: its -I, -E or -S keeps it from the snapshot"
         code = replace(code, unfrozen=(*code.unfrozen, line))
     return code
 
 
-def _places(request: Request, base: Path) -> list[str]:
-    """Where the command's imports lead outside the installation; an image brings its own interpreter."""
+def _interpreter(request: Request, base: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What is known of the command's interpreter, and its environment; ({}, {}) of an image, which brings its own."""
     if request.options.container_image:
-        return []
+        return {}, {}
     environment = {**request.environment, **request.options.env}
     python = request.python or interpreters.of_command(request.command, request.directory, environment)
-    facts = interpreters.examine(base, python, environment) if python else {}
-    return interpreters.places(facts, environment, base)
+    return (interpreters.examine(base, python, environment) if python else {}), environment
 
 
 def need_program(request: Request, code: snapshot.Snapshot | None, links: Sequence[str]) -> None:
