@@ -211,14 +211,19 @@ def undisturbed(lab: Lab, script: str = "train.py") -> list[tuple[int, str]]:
     return [(int(step), loss) for _, step, loss in lines]
 
 
-def kill_node(lab: Lab, node: str) -> None:
-    """SIGKILL for the node's daemon and all that it started: they have its host name's namespace."""
-    pid = next(
-        path.parent.name
+def daemon(lab: Lab, node: str) -> int:
+    """The process of the node's slurmd."""
+    return next(
+        int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if (words := _words(path))[-2:] == ["-N", node] and "slurmd" in " ".join(words)
         and f"SLURM_CONF={lab.conf}" in _words(path.with_name("environ"))
     )  # fmt: skip
+
+
+def kill_node(lab: Lab, node: str) -> None:
+    """SIGKILL for the node's daemon and all that it started: they have its host name's namespace."""
+    pid = daemon(lab, node)
     namespace = os.readlink(f"/proc/{pid}/ns/uts")
     assert namespace != os.readlink("/proc/self/ns/uts")
     while members := [path for path in Path("/proc").glob("[0-9]*") if _namespace(path) == namespace]:
@@ -385,3 +390,25 @@ def test_the_total_time_is_a_chain_of_lives_and_a_crash_loop_ends(lab: Lab) -> N
     assert "requeued" in events(lab, chain)
     assert "--max-time" in lab.start("logs", chain).communicate(timeout=100)[1]
     assert [step for step, _ in losses(lab, chain)] == list(range(5))
+
+
+def test_a_node_that_was_lost_but_is_not_dead_changes_no_checkpoint_and_no_result(lab: Lab) -> None:
+    name = start(lab, "--slurm=--exclusive", "-C", "b")
+    open_to(lab, 10)
+    reached(lab, name, 10)
+    victim = nodes(lab, name)
+    # Its daemon is silent, and what it has started goes on.
+    os.kill(daemon(lab, victim), signal.SIGSTOP)
+    try:
+        lab.slurm("scontrol", "update", f"NodeName={victim}", "State=DOWN", "Reason=silent")
+        until(lambda: looked(lab, name) or events(lab, name).count("started") == 2, lambda: story(lab, name))
+        assert nodes(lab, name) != victim
+        open_to(lab, 1000)
+        until(lambda: "superseded" in events(lab, name), lambda: f"the older life ends\n{story(lab, name)}")
+        reached(lab, name, 60)
+        until(lambda: lab.state(name) == "COMPLETED", lambda: f"it ends\n{story(lab, name)}")
+    finally:
+        kill_node(lab, victim)
+    lines = (directory(lab, name) / "events.jsonl").read_text().splitlines()
+    assert {event["life"] for line in lines if (event := json.loads(line))["event"] == "ended"} == {2}
+    assert sorted(set(losses(lab, name))) == undisturbed(lab), story(lab, name)

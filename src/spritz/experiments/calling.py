@@ -20,6 +20,7 @@ from typing import Any
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records import lives
 from spritz.extras import pip_install
 
 CALL = "call.pkl"
@@ -240,8 +241,11 @@ def main() -> int:
         payload = dumps(value, f"the result of {name_of(function)}")
     except BaseException as error:
         traceback.print_exc()
-        write_whole(target, failed(error))
+        if not lives.newer():
+            write_whole(target, failed(error))
         return 1
+    if lives.newer():
+        return 1  # the result is that of the newer start
     write_whole(target, succeeded(payload))
     return 0
 

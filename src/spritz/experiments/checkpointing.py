@@ -22,6 +22,9 @@ program. The contract with the job is in docs/how-to/pause-and-resume.md.
 With several ranks, rank 0 writes, all ranks store their random state, and all stop at the same step: by
 torch.distributed if it is initialised, else by `agree`, which gets whether this rank wants to stop and returns whether
 any rank does (such as `lambda wish: comm.allreduce(wish, MPI.LOR)`).
+
+A node that was lost may not be dead, and run this program on while a newer start of the run has its checkpoints. The
+older one gets `FencedOut` then, from `save`, `load` and `leave`, and changes no checkpoint.
 """
 
 from __future__ import annotations
@@ -31,19 +34,25 @@ import os
 import pickle
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["SAVED", "Checkpointer", "aim_run", "huggingface_callback", "lightning_callback", "resume_from"]
+__all__ = ["SAVED", "Checkpointer", "FencedOut", "aim_run", "huggingface_callback", "lightning_callback", "resume_from"]
 
 #: Exit status that asks the job to start the program again from its checkpoint.
 SAVED = 75
 _NAME = re.compile(r"step-(\d+)\.ckpt\Z")
+
+
+class FencedOut(RuntimeError):
+    """A newer start of this run has begun, so that this one must not change its checkpoints."""
 
 
 class Checkpointer:
@@ -69,6 +78,7 @@ class Checkpointer:
         self._random_state = random_state
         self._asked = False
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._life = _Life(self.directory, self.rank)
         wanted = os.environ.get("SPRITZ_STOP_SIGNAL", "USR1")
         for name in dict.fromkeys((f"SIG{wanted}", "SIGTERM")):
             signal.signal(getattr(signal, name), self._note)
@@ -85,7 +95,7 @@ class Checkpointer:
     def save(self, step: int, **state: Any) -> Path:
         """Write `state` atomically, with `step`, the next step to do. Objects with a `state_dict` are saved by it.
 
-        All ranks must call it; rank 0 writes `state`.
+        All ranks must call it; rank 0 writes `state`. Raises FencedOut.
         """
         path = self.directory / f"step-{step:010}.ckpt"
         if self._random_state:
@@ -93,13 +103,17 @@ class Checkpointer:
         if self.rank == 0:
             plain = {key: value.state_dict() if hasattr(value, "state_dict") else value for key, value in state.items()}
             self._write(path, {**plain, "step": step})
-            _point(self.directory, path)
+            self.point(path)
             self._prune()
         _barrier()
         return path
 
     def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read, with its `step`; None if there is none. Sets the random state."""
+        """The newest checkpoint that can be read, with its `step`; None if there is none. Sets the random state.
+
+        From then on no older start of the run adds checkpoints. Raises FencedOut.
+        """
+        self._life.begin()
         for path in sorted(self._files(), reverse=True):
             try:
                 state: dict[str, Any] = _read(path)
@@ -113,7 +127,11 @@ class Checkpointer:
         return None
 
     def leave(self) -> NoReturn:
-        """Exit so that the job starts this program again from the checkpoint. All ranks must call it."""
+        """Exit so that the job starts this program again from the checkpoint. All ranks must call it.
+
+        Raises FencedOut: the newer start would be started again.
+        """
+        self._life.check()
         _barrier()
         saved = os.environ.get("SPRITZ_SAVED_FILE")
         if saved is None:
@@ -130,10 +148,38 @@ class Checkpointer:
         files = sorted(self._files())
         for path in files[: -self.keep]:
             for old in (path, *self.directory.glob(f".{path.stem}.rank-*")):
-                old.unlink(missing_ok=True)
+                self.remove(old)
+
+    def remove(self, path: Path) -> None:
+        """Remove an old checkpoint's file. Raises FencedOut."""
+        if not self._life.number:
+            path.unlink(missing_ok=True)
+            return
+        # By a rename too, which a newer start ends.
+        scratch = self._life.begin() / path.name
+        with suppress(FileNotFoundError):
+            self._life.rename(path, scratch)
+            scratch.unlink()
+
+    def need_life(self, *, shared: bool = False) -> Path:
+        """The directory for what is not complete yet; `shared`: rank 0's, on all ranks. Raises FencedOut."""
+        scratch = self._life.begin()
+        return self._life.shared if shared else scratch
+
+    def publish(self, scratch: Path, path: Path) -> None:
+        """Give what was written in `need_life()` its name. Raises FencedOut."""
+        self._life.rename(scratch, path)
+
+    def point(self, path: Path) -> None:
+        """Point the link `latest`, by which the job finds it, to the newest complete checkpoint. Raises FencedOut."""
+        scratch = self._life.begin() / f".latest-{os.getpid()}"
+        scratch.unlink(missing_ok=True)
+        scratch.symlink_to(os.path.relpath(path, self.directory))
+        self._life.rename(scratch, self.directory / "latest")
+        _sync(self.directory)
 
     def _write(self, path: Path, value: Any) -> None:
-        descriptor, scratch = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".tmp")
+        descriptor, scratch = tempfile.mkstemp(dir=self._life.begin(), prefix=".", suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 if "torch" in sys.modules:
@@ -142,11 +188,81 @@ class Checkpointer:
                     pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(scratch, path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
+            self._life.rename(Path(scratch), path)
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(scratch)
+            if isinstance(error, OSError):
+                self._life.check()  # a newer start has removed it
             raise
         _sync(self.directory)
+
+
+class _Life:
+    """This start of the run, among those that may write checkpoints into `directory`.
+
+    A start writes into a directory of its own there, and renames out of it. A newer start removes the directories of
+    older ones: from then on a rename fails at the file system itself, even that of a process which was stopped between
+    looking and renaming. Without a job, and in one of an earlier release, `directory` itself is written to.
+    """
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory = directory
+        run, number, place = (os.environ.get(f"SPRITZ_{name}", "") for name in ("RUN", "LIFE", "RUN_DIR"))
+        self._run = run
+        self.number = int(number) if run and place and number.isdecimal() else 0
+        self._lives = Path(place) / "lives"
+        self._scratch = directory / f".life-{number}-{rank}@{run}" if self.number else directory
+        self.shared = directory / f".life-{number}-0@{run}" if self.number else directory
+        self._begun = not self.number
+
+    def begin(self) -> Path:
+        """The directory for incomplete files; ends what older starts of the run may write. Raises FencedOut."""
+        self.check()
+        if not self._begun:
+            self._begun = True
+            self._scratch.mkdir(exist_ok=True)
+            for path in self._directory.glob(f".life-*@{self._run}"):
+                number = path.name.partition("-")[2].partition("-")[0]
+                if number.isdecimal() and int(number) < self.number:
+                    over = path.with_name(f".over-{path.name}")
+                    with suppress(OSError):  # another rank, or the job's script, does the same
+                        path.rename(over)
+                    shutil.rmtree(over, ignore_errors=True)
+            self.check()  # what has begun since may have looked before there was a directory to remove
+        return self._scratch
+
+    def check(self) -> None:
+        """Raises FencedOut if a newer start has begun."""
+        if not self.number:
+            return
+        newest = self.number
+        while os.path.lexists(self._lives / str(newest + 1)):
+            newest += 1
+        if newest > self.number or (self._begun and not self._scratch.is_dir()):
+            removed = f"{self._scratch} was removed, as a newer start does: one"
+            newer = self._name(newest) if newest > self.number else removed
+            raise FencedOut(
+                f"{self._run}: {newer} has begun; this is {self._name(self.number)}, which must not change"
+                f" {self._directory} any more"
+            )
+
+    def _name(self, number: int) -> str:
+        try:
+            job, _, more = os.readlink(self._lives / str(number)).partition(".")
+        except OSError:
+            return f"start {number}"
+        restart, _, node = more.partition("@")
+        return f"start {number} (job {job}, restart {restart}, on {node})"
+
+    def rename(self, scratch: Path, path: Path) -> None:
+        """Move a complete file or directory of `begin()` to its place. Raises FencedOut."""
+        self.check()
+        try:
+            os.replace(scratch, path)
+        except OSError:
+            self.check()
+            raise
 
 
 def resume_from() -> str | None:
@@ -206,6 +322,7 @@ def lightning_callback(checkpointer: Checkpointer | None = None, *, every_n_step
 
         def on_save_checkpoint(self, *_: Any, **__: Any) -> None:
             # A later checkpoint of ModelCheckpoint: without `latest` the job takes the newest file.
+            checkpoints.need_life()
             if not self.saving and checkpoints.rank == 0:
                 (checkpoints.directory / "latest").unlink(missing_ok=True)
 
@@ -218,15 +335,15 @@ def lightning_callback(checkpointer: Checkpointer | None = None, *, every_n_step
 
         def save(self, trainer: Any) -> None:
             path = checkpoints.directory / f"lightning-{trainer.global_step:010}.ckpt"
-            scratch = path.with_name(f".{path.name}")
+            scratch = checkpoints.need_life(shared=True) / f".{path.name}"
             self.saving = True
             trainer.save_checkpoint(scratch)
             self.saving = False
             if checkpoints.rank == 0:
-                os.replace(scratch, path)
-                _point(checkpoints.directory, path)
+                checkpoints.publish(scratch, path)
+                checkpoints.point(path)
                 for old in sorted(checkpoints.directory.glob("lightning-*.ckpt"))[: -checkpoints.keep]:
-                    old.unlink()
+                    checkpoints.remove(old)
 
     return SaveAndLeave()
 
@@ -247,12 +364,14 @@ def huggingface_callback(checkpointer: Checkpointer | None = None) -> Any:
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
             if checkpoints.should_stop():
                 self.stopping = control.should_save = control.should_training_stop = True
+            if control.should_save:
+                checkpoints.need_life()  # the Trainer writes it itself
             return control
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
             # The Trainer writes into the directory's final name: only now is it whole.
             if checkpoints.rank == 0:
-                _point(checkpoints.directory, Path(args.output_dir).absolute() / f"checkpoint-{state.global_step}")
+                checkpoints.point(Path(args.output_dir).absolute() / f"checkpoint-{state.global_step}")
             if self.stopping:
                 checkpoints.leave()
             return control
@@ -315,15 +434,6 @@ def _read(path: Path) -> Any:
 
             return torch.load(file, map_location="cpu", weights_only=False)
         return pickle.load(file)
-
-
-def _point(directory: Path, path: Path) -> None:
-    """Point the link `latest`, by which the job finds it, to the newest complete checkpoint."""
-    scratch = directory / f".latest-{os.getpid()}"
-    scratch.unlink(missing_ok=True)
-    scratch.symlink_to(os.path.relpath(path, directory))
-    os.replace(scratch, directory / "latest")
-    _sync(directory)
 
 
 def _sync(directory: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.records import record
+from spritz.experiments.records import lives, record
 from spritz.experiments.results import failures
 from spritz.extras import pip_install
 
@@ -98,7 +98,7 @@ def message(directory: Path, event: str, text: str = "") -> tuple[str, str]:
     run = record.read(directory)
     where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {os.uname().nodename.partition('.')[0]}"
     if event == "ended":
-        ends = [item for item in record.events(directory) if item["event"] == "ended"]
+        ends = [item for item in lives.current(record.events(directory)) if item["event"] == "ended"]
         status = int(ends[-1]["status"]) if ends else 1
         state = "FAILED" if status else "COMPLETED"
         why = failures.explain(directory, state, status)

@@ -43,13 +43,20 @@ def main(words: list[str]) -> int:
 
 def say(directory: Path, event: str, **values: Any) -> None:
     """Add a line to the run's events."""
-    restart = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    line = json.dumps({"event": event, "at": time.time(), "restart": restart, **values}) + "\n"
+    restart, life = int(os.environ.get("SLURM_RESTART_COUNT") or 0), os.environ.get("SPRITZ_LIFE") or ""
+    lives = {"life": int(life)} if life.isdecimal() else {}
+    line = json.dumps({"event": event, "at": time.time(), "restart": restart, **lives, **values}) + "\n"
     descriptor = os.open(str(directory / "events.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, line.encode())
     finally:
         os.close(descriptor)
+
+
+def is_over(directory: Path) -> bool:
+    """Whether a newer start of the run has begun (`records.lives`), which scancel would end: it has the same job."""
+    life = os.environ.get("SPRITZ_LIFE") or ""
+    return life.isdecimal() and os.path.lexists(directory / "lives" / str(int(life) + 1))
 
 
 def tell(directory: Path, text: str, last: bool = False) -> None:
@@ -402,6 +409,8 @@ def guard(directory: Path) -> None:
             # No notification here: that of the run's end has the reason.
             sys.stderr.write(f"spritz: {directory.name}: the {name} have been idle for {span(idle)}: its job ends\n")
             grace = _GRACE_SECONDS
+            if is_over(directory):
+                return
             if os.environ.get("SPRITZ_SAVED_FILE"):
                 # A resumable run would start again from its checkpoint, so it is paused instead.
                 (directory / "pause").touch()
@@ -412,7 +421,7 @@ def guard(directory: Path) -> None:
             deadline = time.monotonic() + grace
             while os.getppid() == parent and time.monotonic() < deadline:
                 time.sleep(0.2)
-            if os.getppid() == parent:
+            if os.getppid() == parent and not is_over(directory):
                 subprocess.run(["scancel", job_id()], stdin=subprocess.DEVNULL, check=False)
             return
 

@@ -21,7 +21,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.job import resuming, settings, states, submission
-from spritz.experiments.records import record
+from spritz.experiments.records import lives, record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
 from spritz.experiments.results import failures, logs, written
@@ -265,7 +265,7 @@ def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> Non
 
 def _ended(directory: Path) -> int | None:
     """The exit status that the job's script reported since its last start."""
-    events = record.events(directory)
+    events = lives.current(record.events(directory))
     if events and events[-1]["event"] == "ended":
         return int(events[-1]["status"])
     return None

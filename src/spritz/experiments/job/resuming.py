@@ -3,7 +3,7 @@
 The contract with the command is in docs/how-to/pause-and-resume.md. The job's side is `resume.sh` in the run's
 directory, which job.sh reads. It uses only bash and Slurm's commands, so Spritz need not be installed there.
 
-A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
+A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT. `records.lives` orders those that overlap.
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ def withdraw(directory: Path) -> bool:
 
 #: resume.sh; job.sh has said `restart`, `say`, `finish`, `stop_signal`, `grace_seconds`, `stalls_max`, `total_seconds`
 SCRIPT = r"""# Read by job.sh: how this run stops and starts again. docs/how-to/pause-and-resume.md has the contract.
-export SPRITZ_SAVED_FILE=$SPRITZ_RUN_DIR/saved SPRITZ_STOP_SIGNAL=$stop_signal
+# Each life has a file of its own: one that was lost, but is not dead, must not start the next one again.
+export SPRITZ_SAVED_FILE=$SPRITZ_RUN_DIR/saved${SPRITZ_LIFE:+-$SPRITZ_LIFE} SPRITZ_STOP_SIGNAL=$stop_signal
 life=$SPRITZ_RUN_DIR/life          # what the next life must know of this one
 began=$SPRITZ_RUN_DIR/began        # as old as this life: newer checkpoints are progress
 used=0 stalls=0 left= nodes= since=0
@@ -208,12 +209,14 @@ this=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 this=${this:-$SLURM_JOB_ID}
 
 keep_life() {                      # $1: how this life was left; "running" stands if it ends without a word
+    is_over && return
     printf 'used=%s stalls=%s left=%s nodes=%s since=%s\n' "$((used + SECONDS))" "$stalls" "$1" \
         "'$SLURM_JOB_NODELIST'" "$born" > "$life.new" && mv "$life.new" "$life"
 }
 
 requeue() {                        # $1: requeue or requeuehold; what follows runs until Slurm kills this script
     local tries
+    give_way 75
     for tries in 1 2 3 4 5; do
         scontrol "$1" "$this" && return 0
         # Slurm itself may have requeued the job, for a preemption.
@@ -263,7 +266,10 @@ begin_life() {
         [ -n "$before" ] && echo "$before" >> "$SPRITZ_RUN_DIR/failed-nodes"
         say lost ", \"nodes\": \"$(paste -sd, <<< "$before")\""
     fi
-    if [ -e "$began" ] && [ -n "$(find "$SPRITZ_CHECKPOINT_DIR" -newer "$began" -print -quit)" ]; then
+    # The directory itself changes too where a life begins or ends (`fence`).
+    if [ -e "$began" ] &&
+        [ -n "$(find "$SPRITZ_CHECKPOINT_DIR" -mindepth 1 ! -path '*/.*life-*@*' -newer "$began" -print -quit)" ]
+    then
         stalls=0
     elif [ "$last" = running ] || [ "$last" = requeued ]; then
         stalls=$((stalls + 1))
@@ -326,6 +332,7 @@ pass_on() {                        # until the command ends: it may not have bee
 end_life() {                       # $1: the command's status. Returns if the run is over.
     local over=
     [ -n "$timer" ] && kill "$timer" 2>/dev/null
+    give_way "$1"
     [ "$total_seconds" -gt 0 ] && [ $((used + SECONDS + grace_seconds)) -ge "$total_seconds" ] && over=yes
     if [ "$1" != 75 ] && [ ! -e "$SPRITZ_SAVED_FILE" ]; then
         if [ "$asked" = TERM ]; then   # whether it is over or requeued is for Slurm to say

@@ -26,6 +26,7 @@ from spritz.experiments.code import snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import containers, resuming
 from spritz.experiments.job.settings import RunOptions, per_node_gpus, sbatch_options
+from spritz.experiments.records import lives
 from spritz.notation.names import nearest
 
 #: Templates with a launcher that starts the command's processes on each node.
@@ -188,7 +189,7 @@ def _identity(job: Job) -> str:
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
 export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
 {_life(job.trials)}
-"""
+{lives.BEGIN}"""
 
 
 def _functions(job: Job) -> str:
@@ -200,10 +201,10 @@ def _functions(job: Job) -> str:
     return f"""\
 {_notifying(job.notifier, job.trials)}
 say() {{
-    printf '{{"event": "%s", "at": %s, "restart": %s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" "$2" \\
-        >> "$SPRITZ_RUN_DIR/events.jsonl"
+    printf '{{"event": "%s", "at": %s, "restart": %s%s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" \\
+        "${{SPRITZ_LIFE:+, \\"life\\": $SPRITZ_LIFE}}" "$2" >> "$SPRITZ_RUN_DIR/events.jsonl"
     case $1 in ended | paused) notify "$1" ;; esac
-}}
+}}{lives.FUNCTIONS}\
 child=
 forward() {{
     caught=$1; say signalled ", \\"signal\\": \\"$1\\""
@@ -212,6 +213,8 @@ forward() {{
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{
+    give_way "$1"
+    unfence
     [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
         python3 {shlex.quote(str(job.event_files))}
     {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"
@@ -224,7 +227,7 @@ def _preparation(job: Job) -> str:
     code = '"$SPRITZ_RUN_DIR/code"' if job.trials else f"{shlex.quote(str(job.directory))}/code"
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     return "".join((
-        f"{resuming.environment_line(job.options)}\n",
+        f"{resuming.environment_line(job.options)}\nfence\n",
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
         snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
@@ -276,6 +279,8 @@ while :; do
     status=$code
     [ -n "$caught" ] || break
 done
+kill "$yielding" 2>/dev/null
+give_way "$status"
 # srun ends with the highest status, that of tasks which it killed because another had failed: the first one counts.
 first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 [ "$status" -gt 128 ] && [ -n "$first" ] && status=${{first##* }}
@@ -290,6 +295,7 @@ def _companions(job: Job) -> str:
         _SAMPLING.format(inside=_inside(job), event_files=shlex.quote(str(job.event_files))),
         _GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "",
         _watcher(job.trials),
+        "yield_to_newer < /dev/null > /dev/null 2>&1 & yielding=$!\n",
         "launched\n" if resuming.is_resumable(job.options) else "",
     ))  # fmt: skip
 
@@ -347,8 +353,10 @@ def _life(trials: Trials | None) -> str:
 array=$SLURM_ARRAY_JOB_ID
 ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
 [ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
-# Nothing runs over a result.
-tail -n 1 "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
+# Nothing runs over a result, which is that of the newest life.
+newest=$(ls "$SPRITZ_RUN_DIR/lives" 2>/dev/null | sort -n | tail -n 1)
+grep -E '"event": "(started|ended)"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null |
+    grep "${newest:+\"life\": $newest,}" | tail -n 1 | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
 restart=$(grep -c '"event": "started"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null)
 restart=${restart:-0}"""
 

@@ -14,7 +14,7 @@ from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.interface import Terminal
 from spritz.experiments.job import arrays
-from spritz.experiments.records import record
+from spritz.experiments.records import lives, record
 from spritz.experiments.records.store import Entry, Store
 from spritz.experiments.results import metrics
 
@@ -100,7 +100,7 @@ def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
     """Columns of the index for the current state."""
-    events = record.events(Path(entry.directory))
+    events = lives.current(record.events(Path(entry.directory)))
     values = from_events(events)
     written = "state" in values  # its end, by its own job
     known = past or queued
@@ -123,7 +123,11 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
 
 
 def from_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Columns of the index for a run of which only its events are known; no state unless they tell its end."""
+    """Columns of the index for a run of which only its events are known; no state unless they tell its end.
+
+    What a life says after a newer one has begun decides nothing.
+    """
+    events = lives.current(events)
     starts = [event for event in events if event["event"] == "started"]
     latest = starts[-1]["restart"] if starts else 0
     values: dict[str, Any] = {"started_at": starts[0]["at"]} if starts else {}

@@ -22,6 +22,7 @@ from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.advance import advance
 from spritz.experiments.pipelines.definition import Step, StepRecord, filled, import_file, word
 from spritz.experiments.pipelines.state import Pipeline, Unit, label
+from spritz.experiments.records import lives
 from spritz.experiments.records.store import Store
 
 #: between attempts to submit what follows, while the controller is away
@@ -95,6 +96,9 @@ def _run(pipeline: Pipeline, step: StepRecord, unit: Unit) -> int:
     if fans_out and known["length"] is None:
         print(f"spritz: {step.name} is mapped over: a list is expected, not {type(value).__name__}", file=sys.stderr)
         return 65
+    if newer := lives.newer():
+        print(f"spritz: a newer start of this step, {newer}, has begun: its value counts", file=sys.stderr)
+        return 1
     cache.keep(pipeline, step, unit, data, known)
     pipeline.put(step.name, unit, data, known)
     return 0

@@ -1,6 +1,7 @@
 """What is kept about runs.
 
 `record`     a run's record, and the events that its job writes
+`lives`      the order of a run's starts where two overlap: the job's side, and whose events count
 `store`      the index of all runs
 `database`   where the index is: SQLite, or a shared database
 `unused`     removes what no run refers to

@@ -58,7 +58,7 @@ def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float 
                 path = folder / name
                 if path.is_symlink():
                     targets.add(path.resolve())
-                elif name in _SKIPPED:
+                elif name in _SKIPPED or name.startswith((".life-", ".over-")):  # incomplete: `checkpointing`
                     folders.remove(name)
                 elif _DIRECTORY.fullmatch(name) and any(path.iterdir()):
                     folders.remove(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spritz.experiments import watch
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.records import record
+from spritz.experiments.records import lives, record
 from spritz.experiments.results import logs, places
 
 #: Before a line: the rank by torchrun (`[rank3]:`, `[default0]:`), Lightning (`[rank: 3]`) or `srun --label`.
@@ -110,7 +110,7 @@ _STATES = {
 
 def explain(directory: Path, state: str, exit_code: int | None) -> str:
     """The reason of the failure in one or two lines; "" if the run did not fail."""
-    events = record.events(directory)
+    events = lives.current(record.events(directory))
     life = max((event["restart"] for event in events if event["event"] == "started"), default=0)
     guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
     guard = [event for event in guard if event["restart"] == life]

@@ -5,14 +5,15 @@ The contract for programs: each line of `$SPRITZ_RUN_DIR/metrics.jsonl` is a JSO
 
     {"step": 100, "loss": 0.31, "accuracy": 0.87}
 
-The last value of a name is the run's. Incomplete lines, and lines that are not objects, are ignored.
+The last value of a name is the run's. Incomplete lines, and lines that are not objects, are ignored. So are lines whose
+`life` ($SPRITZ_LIFE) is smaller than that of a line before: their program ran on, on a node that had been given up.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from spritz.experiments.results import event_files
 FILE = "metrics.jsonl"
 #: A name that is in both counts by the program's own line.
 FILES = (event_files.LOGGED, FILE)
-_PLACES = frozenset({"step", "time"})
+_PLACES = frozenset({"step", "time", "life"})
 #: Bytes read from the end of a long file, for the state of a running run.
 _TAIL_BYTES = 1 << 20
 _RUNS_ASKED_MAX = 200
@@ -53,19 +54,28 @@ def _written(path: Path, *, tail: bool) -> Iterator[Point]:
                 file.seek(max(0, size - _TAIL_BYTES))
                 if size > _TAIL_BYTES:
                     file.readline()
+            newest = 0
             for line in file:
-                yield from _points(line)
+                data = _mapping(line)
+                life = data.get("life")
+                if isinstance(life, int):
+                    if life < newest:
+                        continue
+                    newest = life
+                yield from _points(data)
     except OSError:
         return
 
 
-def _points(line: bytes) -> Iterator[Point]:
+def _mapping(line: bytes) -> dict[str, Any]:
     try:
         data = json.loads(line)
     except ValueError:
-        return
-    if not isinstance(data, dict):
-        return
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _points(data: Mapping[str, Any]) -> Iterator[Point]:
     step, at = _number(data.get("step")), _number(data.get("time"))
     for name, value in data.items():
         if name not in _PLACES and isinstance(value, int | float) and not isinstance(value, bool):

@@ -113,10 +113,15 @@ def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
             judged = max(reports)
             if why:
                 directory = sweep.runs / trials.name_of(sweep.name, index)
-                record.append(directory, "pruned", time.time(), restart=restart, step=judged, reason=why)
+                record.append(directory, "pruned", time.time(), restart=restart, step=judged, reason=why, **_life())
                 _end(command)
                 return
         time.sleep(_LOOK_SECONDS)
+
+
+def _life() -> dict[str, int]:
+    number = os.environ.get("SPRITZ_LIFE", "")
+    return {"life": int(number)} if number.isdecimal() else {}
 
 
 def _peers(sweep: Sweep, files: dict[int, trials.Reports]) -> list[stopping.Peer]:

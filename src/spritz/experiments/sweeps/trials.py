@@ -20,10 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments.records import lives
 from spritz.experiments.results import event_files
 
 #: What counts more comes last: the program's own lines.
 METRICS = (event_files.LOGGED, "metrics.jsonl")
+#: Keys of a line of metrics that are no metrics.
+PLACES = frozenset({"step", "time", "life"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,7 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
     """Read a trial. Ignores damaged and missing files."""
     directory = runs / name_of(sweep, index)
     parameters = _json(directory / "params.json")
-    events = [event for event in lines(directory / "events.jsonl") if "event" in event]
+    events = lives.current(event for event in lines(directory / "events.jsonl") if "event" in event)
     reports = Reports(directory, metric)
     values = reports.read()
     kinds = [str(event["event"]) for event in events]
@@ -82,9 +85,9 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
 def metrics_of(directory: Path) -> dict[str, float]:
     """The final values of all metrics that a run has reported."""
     values: dict[str, float] = {}
-    for line in (line for file in METRICS for line in lines(directory / file)):
+    for line in (line for file in METRICS for line in lives.current(lines(directory / file))):
         for name, value in line.items():
-            if name not in ("step", "time") and (number := _number(value)) is not None:
+            if name not in PLACES and (number := _number(value)) is not None:
                 values[name] = number
     return values
 
@@ -104,7 +107,7 @@ class Reports:
         sizes = [_size(path) for path in self._paths]
         if sizes != self._sizes:
             self._sizes, self._found = sizes, {}
-            for line in (line for path in self._paths for line in lines(path)):
+            for line in (line for path in self._paths for line in lives.current(lines(path))):
                 if (value := _number(line.get(self._metric))) is None:
                     continue
                 step = line.get("step", max(self._found, default=0) + 1)
