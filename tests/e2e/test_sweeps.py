@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,7 @@ import pytest
 
 from spritz.experiments.sweeps.trials import lines
 from tests.e2e.cluster import until
-from tests.e2e.experiments_lab import Lab, cluster, lab
+from tests.e2e.experiments_lab import Lab, cluster, git, lab
 
 __all__ = ["cluster", "lab"]
 
@@ -374,3 +375,97 @@ def test_a_sweeps_secrets_are_in_no_file(swept: Lab) -> None:
             data = path.read_bytes()
             assert secret.encode() not in data, path
             assert token.encode() not in data, path
+
+
+#: A trial ends well only if the code is fixed; `wait` in the project lets it wait, as its second check.
+BROKEN = """\
+import os, sys, time
+here = os.environ["SPRITZ_RUN_DIR"]
+open(here + "/starts", "a").write(".")
+x = float(sys.argv[1].partition("=")[2])
+open("left-" + os.environ["SPRITZ_LIFE"], "w").close()
+while x == 0.6 and os.path.exists(os.environ["HOLD"]):
+    time.sleep(0.05)
+if x == 0.3:
+    sys.exit("broken")
+open(here + "/metrics.jsonl", "a").write('{"step": 1, "loss": 1}\\n')
+"""
+
+
+def test_a_fix_enters_a_sweep_and_each_trial_says_its_code(swept: Lab) -> None:
+    hold, program = swept.project / "hold", swept.project / "objective.py"
+    hold.write_text("")
+    (swept.project / ".gitignore").write_text("hold\nsweep.yaml\n")
+    program.write_text(BROKEN)
+    commit(swept, "broken")
+    given = plan(swept, parameters={"x": [0.1, 0.3, 0.6, 0.9]}, concurrency=1, run={"env": {"HOLD": str(hold)}})
+    name = swept("sweep", given).strip()
+    first = f"{name}.1", f"{name}.3"
+    until(lambda: f"{name}.3" in starts(swept, name), "the third trial runs")
+    before = trees(swept, name)
+    assert len(set(before.values())) == 1
+    # A submission that is interrupted leaves the trials with the code that they ran.
+    program.write_text(BROKEN.replace("if x == 0.3", "if x == -1"))
+    commit(swept, "fixed")
+    real = next(path for place in swept.path.split(":") if (path := Path(place) / "sbatch").exists())
+    bin_directory = swept.directory / "bin"
+    bin_directory.mkdir()
+    (bin_directory / "sbatch").write_text(f'#!/bin/sh\n{real} --hold "$@"\nkill -INT $PPID\nexec sleep 100\n')
+    (bin_directory / "sbatch").chmod(0o755)
+    process = swept.start("sweep", "--resume", name, "--new-code", PATH=f"{bin_directory}:{swept.path}")
+    process.communicate(timeout=100)
+    assert process.returncode
+    assert trees(swept, name) == before
+    assert starts(swept, name) == {f"{name}.{index}": 1 for index in (1, 2, 3)}
+    # The failed trial and the one that has not started get it; the one that runs keeps its code.
+    out = swept("sweep", "--resume", name, "--new-code")
+    assert f"{name}: queued trials 2,4 as job " in out
+    hold.unlink()
+    assert ended(swept, name)["states"] == {"COMPLETED": 4}
+    assert starts(swept, name) == {f"{name}.1": 1, f"{name}.2": 2, f"{name}.3": 1, f"{name}.4": 1}
+    after = trees(swept, name)
+    assert {trial for trial, tree in after.items() if tree == before[f"{name}.1"]} == set(first)
+    assert len(set(after.values())) == 2
+    # Each says so, also after the index was lost; and nothing runs again.
+    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 2]
+    for words in (("sweep", "--status", name), ("sweeps",), ("show", f"{name}.2")):
+        assert re.search(r"2 (trials|runs) with main \w{7}, 2 with main \w{7}", swept(*words)), words
+    for path in swept.home.glob("runs.db*"):
+        path.unlink()
+    swept("runs", "--rebuild")
+    assert trees(swept, name) == after
+    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 2]
+    assert "no trial has failed" in swept("sweep", "--resume", name, "--new-code")
+    # What the broken code left in its directory is kept beside that of the new.
+    assert (swept.home / "runs" / f"{name}.2" / "code-1" / "left-1").exists()
+    assert (swept.home / "runs" / f"{name}.2" / "code" / "left-2").exists()
+
+
+def commit(lab: Lab, message: str) -> None:
+    git(lab.project, "add", "-A")
+    git(lab.project, "commit", "-q", "-m", message)
+
+
+def trees(lab: Lab, name: str) -> dict[str, str]:
+    """The code of each trial, by its record."""
+    found = {}
+    for path in sorted((lab.home / "runs").glob(f"{name}.*")):
+        known = lab.run_json(path.name)
+        assert isinstance(known["run"], dict)
+        assert isinstance(known["index"], dict)
+        assert known["run"]["code"]["tree"] == known["index"]["tree"]
+        found[path.name] = str(known["index"]["tree"])
+    return found
+
+
+def test_new_code_is_refused_where_it_means_nothing(swept: Lab) -> None:
+    assert "--resume" in refused(swept, "sweep", "--status", "x", "--new-code")
+    name = swept("sweep", plan(swept), "--no-snapshot", "--wait").split()[0]
+    assert "runs in place" in refused(swept, "sweep", "--resume", name, "--new-code")
+
+
+def refused(lab: Lab, *words: str) -> str:
+    process = lab.start(*words)
+    error = process.communicate(timeout=100)[1]
+    assert process.returncode
+    return error

@@ -62,7 +62,8 @@ def test_an_unknown_template_is_refused_with_the_nearest() -> None:
 @pytest.mark.parametrize("template", script.TEMPLATES)
 def test_the_script_of_a_sweep_has_a_variable_in_each_parameters_place(template: str, tmp_path: Path) -> None:
     swept = script.Trials(
-        sweep=Path("/home/o'neil/sweeps/r-1"), variables={"lr": "SPRITZ_PARAM_lr"}, python="/a b/python",
+        sweep=Path("/home/o'neil/sweeps/r-1"), shared=Path("/home/o'neil/sweeps/r-1"), version=1,
+        variables={"lr": "SPRITZ_PARAM_lr"}, python="/a b/python",
         asks=True, watched=True, retries=2, size=3,
     )  # fmt: skip
     made = replace(job(template, ("python", "secret", "--lr={lr}", "{other} $x"), gpus="2"), trials=swept)

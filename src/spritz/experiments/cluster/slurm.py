@@ -96,6 +96,13 @@ def cancel(*job_ids: str, signal: str = "") -> None:
         raise ExperimentError(f"scancel: {said(done)}")
 
 
+def cancel_pending(*job_ids: str) -> None:
+    """Cancel those of the jobs that have not started. Raises ExperimentError."""
+    done = call(["scancel", "--state=PENDING", *job_ids])
+    if done.returncode and "already completing or completed" not in done.stderr and "Invalid job id" not in done.stderr:
+        raise ExperimentError(f"scancel: {said(done)}")
+
+
 def hold(job_id: str, *, requeue: bool = False) -> None:
     """Hold a pending job, or requeue a running one held. Raises ExperimentError."""
     done = call(["scontrol", "requeuehold" if requeue else "hold", job_id])
@@ -155,13 +162,13 @@ def _whole(job_ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
-def of_script(name: str, path: str) -> set[str]:
-    """Ids, without index, of the user's jobs with this name and batch script that the controller knows."""
+def of_script(name: str, *paths: str) -> set[str]:
+    """Ids, without index, of the user's jobs of this name, with one of these scripts, that the controller knows."""
     done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")
     rows = (line.partition(" ") for line in done.stdout.splitlines())
-    return {job_id for job_id, _, script in rows if script.strip() == path}
+    return {job_id for job_id, _, script in rows if script.strip() in paths}
 
 
 def scripts() -> dict[str, str]:

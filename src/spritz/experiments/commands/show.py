@@ -22,8 +22,8 @@ from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
-from spritz.experiments.records.store import Entry, Store
-from spritz.experiments.results import failures, markdown, metrics, usage, written
+from spritz.experiments.records.store import Entry, Query, Store
+from spritz.experiments.results import codes, failures, markdown, metrics, usage, written
 
 #: Seconds; a larger difference between clocks is reported.
 _CLOCK_SECONDS = 60.0
@@ -86,6 +86,8 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
     if entry.started_at:
         yield from _time_lines(entry, entry.started_at)
     yield from _code_lines(run, directory)
+    if run.group and (differences := codes.differences(store.find(Query(owner=entry.owner, group=run.group)), "run")):
+        yield f"           {run.group} has different code: {differences}"
     python = record.surroundings(store.home, directory, run).get("python", {})
     if python.get("python"):
         yield f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"

@@ -15,9 +15,10 @@ from pathlib import Path
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.job import settings, submission
 from spritz.experiments.records.store import Store
+from spritz.experiments.results import codes
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps import sweep as sweeps
@@ -30,6 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("a sweep that was queued")
     group.add_argument("--status", metavar="SWEEP", help="show the best trial, a table and a plot")
     group.add_argument("--resume", metavar="SWEEP", help="requeue trials that failed or were stopped")
+    group.add_argument(
+        "--new-code", action="store_true", help="with --resume: these and pending trials use the code here and now"
+    )
     group.add_argument("--stop", metavar="SWEEP", help="cancel pending and running trials")
     group.add_argument("--html", metavar="FILE", help="with --status: write parallel coordinates as an HTML page")
     group.add_argument("--json", action="store_true", help="with --status: one JSON object")
@@ -52,6 +56,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     verbs = [name for name in ("file", "status", "resume", "stop") if getattr(arguments, name)]
     if len(verbs) != 1:
         raise ExperimentError("one of FILE, --status, --resume and --stop is expected", exit_code=2)
+    if arguments.new_code and not arguments.resume:
+        raise ExperimentError("--new-code: only with --resume", exit_code=2)
     store = Store(home())
     if arguments.file:
         plan = changed(plans.read(Path(arguments.file)), arguments)
@@ -63,11 +69,16 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.err(f"Stopped; `spritz sweep --resume {sweep.name}` goes on\n")
         return 0
     if arguments.resume:
-        numbers = queue.resume(sweep, store)
-        if not numbers:
-            terminal.out(f"{sweep.name}: no trial has failed or was stopped\n")
-        else:
-            terminal.out(f"{sweep.name}: queued trials {queue.ranges(numbers)} as job {sweep.arrays[-1]}\n")
+        jobs = queue.resume(sweep, store, new_code=arguments.new_code)
+        if not jobs:
+            waiting = ", and none waits for its start" if arguments.new_code else ""
+            terminal.out(f"{sweep.name}: no trial has failed or was stopped{waiting}\n")
+        for job in jobs:
+            terminal.out(f"{sweep.name}: queued trials {queue.ranges(job.indices)} as job {job.job_id}\n")
+        if jobs and arguments.new_code:
+            tell_unfrozen(queue.code_of(sweep), terminal)
+            if differences := codes.differences(queue.entries_of(sweep, store), "trial"):
+                terminal.err(f"spritz: {differences}\n")
         return follow(sweep, store, terminal) if arguments.wait else 0
     rows = report.rows(sweep, queue.entries_of(sweep, store))
     if arguments.html:

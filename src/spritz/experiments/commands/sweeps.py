@@ -10,6 +10,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.records.store import Store
+from spritz.experiments.results import codes
 from spritz.experiments.sweeps import queue, report
 from spritz.experiments.sweeps import sweep as sweeps
 
@@ -30,7 +31,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         except ExperimentError as error:
             damaged.append(error.message)
     known.sort(key=lambda sweep: sweep.created_at, reverse=True)
-    table = [("SWEEP", "METHOD", "TRIALS", "STATES", "BEST")]
+    table = [("SWEEP", "METHOD", "TRIALS", "STATES", "BEST", "")]
     described = []
     for sweep in known[: arguments.limit or None]:
         rows = report.rows(sweep, queue.entries_of(sweep, store))
@@ -38,7 +39,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         count = Counter(row.state for row in rows)
         states = ", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))
         value = f"{winner.entry.name} {sweep.plan.metric} {winner.trial.value:g}" if winner else "-"
-        table.append((sweep.name, sweep.plan.method, str(sweep.size), states, value))
+        differences = codes.differences((row.entry for row in rows), "trial")
+        table.append((sweep.name, sweep.plan.method, str(sweep.size), states, value, differences))
         described.append({key: item for key, item in report.as_json(sweep, rows).items() if key != "trials"})
     for message in damaged:
         terminal.err(f"{message}\n")

@@ -75,6 +75,15 @@ _ENDING = """
         [ "$(ls {sweep}/ended | wc -l)" = {size} ] && ln -s "$array" {sweep}/told 2>/dev/null || return 0
     fi"""
 
+#: A trial that gets new code keeps the earlier checkout, with what the program wrote there.
+_SETTING_ASIDE = """\
+before=$(cat "$SPRITZ_RUN_DIR/code-version" 2>/dev/null || echo 1)
+if [ "$before" != {version} ]; then
+    [ ! -e "$SPRITZ_RUN_DIR/code" ] || mv -T "$SPRITZ_RUN_DIR/code" "$SPRITZ_RUN_DIR/code-$before" || finish 66
+    echo {version} > "$SPRITZ_RUN_DIR/code-version" || finish 66
+fi
+"""
+
 #: It ends with the script that started it.
 _GUARDING = """\
 ( export SPRITZ_SAMPLER=1; exec python3 {program} guard ) < /dev/null &
@@ -131,6 +140,9 @@ class Trials:
 
     #: the sweep's directory
     sweep: Path
+    #: the directory of what trials with this version of the code share
+    shared: Path
+    version: int
     #: parameter -> variable that carries its value; `{parameter}` in the command is its place
     variables: Mapping[str, str]
     #: the interpreter that draws parameters and stops trials early
@@ -230,6 +242,7 @@ def _preparation(job: Job) -> str:
         f"{resuming.environment_line(job.options)}\nfence\n",
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
+        _SETTING_ASIDE.format(version=job.trials.version) if job.tree and job.trials and job.trials.version > 1 else "",
         snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
         job.links.replace("{code}", code),
         *(
@@ -312,7 +325,7 @@ def _inside(job: Job) -> str:
 
 def _shared_directory(job: Job) -> str:
     """The directory with the files that the script reads, quoted for the shell: the run's, or the sweep's."""
-    return '"$SPRITZ_RUN_DIR"' if job.trials is None else shlex.quote(str(job.trials.sweep))
+    return '"$SPRITZ_RUN_DIR"' if job.trials is None else shlex.quote(str(job.trials.shared))
 
 
 #: Sets MASTER_ADDR and MASTER_PORT.

@@ -37,6 +37,7 @@ def remove(store: Store) -> None:
     records = [directory / "run.json" for directory in directories if directory.name not in rows]
     records += [
         *home.glob("sweeps/*/shared.json"),
+        *home.glob("sweeps/*/code-*/shared.json"),
         *home.glob("arrays/*.shared"),
         *home.glob("pipelines/*/pipeline.json"),
     ]

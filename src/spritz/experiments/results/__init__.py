@@ -5,6 +5,7 @@
 `event_files` a program in the job: metrics from the files of TensorBoard and W&B
 `usage`       samples, metrics and log on a common time axis
 `checkpoints` a run's checkpoints, and their removal by policy
+`codes`       the code of a group's runs, where it differs
 `written`     the files that it wrote
 `failures`    why it failed
 `places`      on which node and GPU a rank was

@@ -1,7 +1,9 @@
 """Submit a sweep as a job array, submit unfinished trials again, and stop it.
 
 The order makes each step safe to repeat: sweep.json, then the trials' directories, their rows in the index, then the
-array. `resume` completes a command that was killed in between: it finds the array by the sweep's name in Slurm.
+array. `resume` completes a command that was killed in between: it finds the array by the sweep's name in Slurm. New
+code is a further version: its files, sweep.json, the records and rows of the trials that get it, then their array. A
+trial's record says its version, so that each command queues a trial by the script of the code that it records.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         )
         prepared.write_files(sweep.directory)
         (sweep.directory / "ended").mkdir()
-        _write_script(plan, prepared, sweep, size)
+        _write_script(plan, prepared, sweep, version=1)
         with sweep.locked():
             sweep.write()
             prepare(sweep, store)
@@ -70,8 +72,8 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
 
 
 def code_of(sweep: Sweep) -> dict[str, Any]:
-    """The code that all trials have (`record.Run.code`)."""
-    code: dict[str, Any] = json.loads((sweep.directory / "shared.json").read_text(encoding="utf-8"))["code"]
+    """The newest code of the trials (`record.Run.code`)."""
+    code: dict[str, Any] = _shared(sweep, sweep.versions)["code"]
     return code
 
 
@@ -83,8 +85,8 @@ def _created(plan: Plan, prepared: PreparedRequest, size: int) -> Sweep:
     return sweeps.create(prepared.base, stem, time.time(), submission.user(), recorded, size)
 
 
-def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, size: int) -> None:
-    """Write the script of the array, and what it tells a tracking server."""
+def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, *, version: int) -> None:
+    """Write the script of the arrays of this version, and what it tells a tracking server."""
     request = prepared.request
     whole = Run(
         name=sweep.name,
@@ -98,7 +100,7 @@ def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, size: int
     directory = record.directory_of(prepared.base, sweep.name)
     if prepared.tracked is not None:
         # Trials find it by the sweep's name (`inside`).
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         submission.write_track(directory, whole, prepared.tracked, request)
     text = prepared.script_text(
         whole,
@@ -108,46 +110,59 @@ def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, size: int
         guarded=bool(request.settings.guard),
         trials=script.Trials(
             sweep=sweep.directory,
+            shared=sweep.folder(version),
+            version=version,
             variables={parameter.name: spaces.variable(parameter.name) for parameter in plan.parameters},
             python=sweep.plan.python,
             asks=plan.points() is None,
             watched=plan.watched,
             retries=plan.retries,
-            size=size,
+            size=sweep.size,
         ),
     )
-    (sweep.directory / "job.sh").write_text(text, encoding="utf-8")
+    (sweep.folder(version) / "job.sh").write_text(text, encoding="utf-8")
 
 
 def prepare(sweep: Sweep, store: Store) -> None:
     """Create missing directories and rows of the trials."""
     points = sweep.plan.points()
     entries = {entry.name for entry in store.find(Query(owner=sweep.user, group=sweep.name))}
+    shared: dict[str, dict[str, Any]] = {}
+    first = _shared(sweep, 1)
     missing: list[tuple[Run, str]] = []
     for index in sweep.indices:
         name = trials.name_of(sweep.name, index)
         directory = record.directory_of(sweep.home, name)
         if name in entries and (directory / "run.json").exists():
             continue
-        point = {} if points is None else points[index - 1]
-        run = Run(
-            name=name,
-            user=sweep.user,
-            created_at=sweep.created_at + index * 1e-6,
-            command=sweep.plan.command_of(point),
-            group=sweep.name,
-            parameters=dict(point),
-            shared=str(sweep.directory / "shared.json"),
-        )
-        (directory / "log").mkdir(parents=True, exist_ok=True)
-        if points is not None:
-            trials.write_parameters(directory, point, sweeps.assignments(sweep.plan, point))
-        record.write(directory, run, durable=False)
+        try:
+            run = record.read(directory, shared)  # of an index that was lost: it says which code the trial has
+        except ExperimentError:
+            run = replace(
+                _new_trial(sweep, index, {} if points is None else points[index - 1]),
+                code=first["code"],
+                tags=first["tags"],
+            )
+            (directory / "log").mkdir(parents=True, exist_ok=True)
+            if points is not None:
+                trials.write_parameters(directory, run.parameters, sweeps.assignments(sweep.plan, run.parameters))
+            record.write(directory, run, durable=False)
         if name not in entries:
-            missing.append((record.read(directory) if index == 1 else run, str(directory)))
+            missing.append((run, str(directory)))
     if missing:
-        first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
-        store.add([(replace(run, code=first.code, tags=first.tags), directory) for run, directory in missing])
+        store.add(missing)
+
+
+def _new_trial(sweep: Sweep, index: int, point: Mapping[str, Any]) -> Run:
+    return Run(
+        name=trials.name_of(sweep.name, index),
+        user=sweep.user,
+        created_at=sweep.created_at + index * 1e-6,
+        command=sweep.plan.command_of(point),
+        group=sweep.name,
+        parameters=dict(point),
+        shared=str(sweep.directory / "shared.json"),
+    )
 
 
 def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
@@ -191,7 +206,7 @@ def adopt(sweep: Sweep, store: Store) -> None:
         except OSError:
             continue
         claimed.setdefault(job_id, []).append(index)
-    waiting = slurm.of_script(sweep.name, str(sweep.directory / "job.sh"))
+    waiting = slurm.of_script(sweep.name, *sweep.scripts)
     unknown = sorted({*claimed, *waiting} - set(sweep.arrays))
     queued = slurm.queued(unknown) if unknown else {}
     changes: dict[tuple[str, str], dict[str, Any]] = {}
@@ -208,35 +223,163 @@ def adopt(sweep: Sweep, store: Store) -> None:
         sweep.write()
 
 
-def resume(sweep: Sweep, store: Store) -> list[int]:
-    """Queue failed and stopped trials again, with their parameters; return their indexes. Raises ExperimentError."""
+@dataclass(frozen=True)
+class Queued:
+    """Trials that were queued again, as one job."""
+
+    job_id: str
+    indices: list[int]
+
+
+def resume(sweep: Sweep, store: Store, *, new_code: bool = False) -> list[Queued]:
+    """Queue failed and stopped trials again, with their parameters, those of each version of the code as one job.
+
+    With `new_code` they, and those that wait in the queue, get the code as it is in the directory now. Raises
+    ExperimentError.
+    """
     if any(secrets.MASK in word for word in sweep.plan.command):
         raise ExperimentError(
             f"{sweep.name} had secrets in its arguments, which are not kept", hint="pass them in a variable"
         )
+    prepared = _with_present_code(sweep) if new_code else None
     with sweep.locked():
+        sweep.reload()
         prepare(sweep, store)
         adopt(sweep, store)
+        entries = entries_of(sweep, store)
+        waiting = [entry.job_id for entry in entries if entry.state == "PENDING" and entry.job_id]
+        if prepared is not None and waiting:
+            # Tasks that start meanwhile keep the earlier code.
+            slurm.cancel_pending(*waiting)
+            entries = entries_of(sweep, store)
         indices = [
-            index_of(entry.name) for entry in entries_of(sweep, store)
+            index_of(entry.name) for entry in entries
             if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
             and not _is_finished(Path(entry.directory))
         ]  # fmt: skip
         if not indices:
             return []
-        for place in (sweep.directory / "told", *(sweep.directory / "ended" / str(index) for index in indices)):
-            place.unlink(missing_ok=True)
-        for index in indices:
-            (record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim").unlink(missing_ok=True)
-        first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
-        masked = [name for name, value in first.options.get("env", {}).items() if value == secrets.MASK]
-        options = RunOptions(env={name: os.environ[name] for name in masked if name in os.environ})
-        request = Request(command=sweep.plan.command, directory=Path.cwd(), options=options)
-        environment = submission.environment_of(request, {})[0]
-        if urls := notify.addresses(settings.read(Path.cwd()).notify, os.environ):
-            environment[notify.VARIABLE] = " ".join(urls)
-        _submit(sweep, store, indices, environment)
-        return indices
+        if prepared is None:
+            environment = _environment(sweep)
+            return [_requeue(sweep, store, version, group, environment)
+                    for version, group in _by_version(sweep, indices).items()]  # fmt: skip
+        version = _version(sweep, prepared)
+        before, arrays = _by_version(sweep, indices), len(sweep.arrays)
+        try:
+            _give(sweep, store, version, indices)
+            return [_requeue(sweep, store, version, indices, prepared.environment)]
+        except BaseException:
+            if len(sweep.arrays) == arrays:
+                _take_back(sweep, store, version, before)
+            raise
+
+
+def _with_present_code(sweep: Sweep) -> PreparedRequest:
+    """The request of the sweep with the code that is in this directory now. Raises ExperimentError."""
+    first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
+    if not first.code:
+        raise ExperimentError(f"--new-code: {sweep.name} runs in place, without a snapshot of its code")
+    values: dict[str, Any] = {
+        name: tuple(given) if isinstance(given, list) else given for name, given in first.options.items()
+    }
+    masked = [name for name, text in first.options.get("env", {}).items() if text == secrets.MASK]
+    if missing := [name for name in masked if name not in os.environ]:
+        raise ExperimentError(f"{', '.join(missing)} of {sweep.name} was secret and is not kept", hint="set it here")
+    values["env"] = {**first.options.get("env", {}), **{name: os.environ[name] for name in masked}}
+    request = Request(
+        command=sweep.plan.command,
+        directory=Path.cwd(),
+        options=RunOptions(**{name: values[name] for name in RunOptions.__dataclass_fields__ if name in values}),
+        settings=settings.read(Path.cwd()),
+    )
+    return submission.prepare(request, split=_split(sweep.plan, request))
+
+
+def _environment(sweep: Sweep) -> dict[str, str]:
+    """The environment of sbatch, with the secrets of the options and of the notifications' addresses."""
+    first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
+    masked = [name for name, text in first.options.get("env", {}).items() if text == secrets.MASK]
+    options = RunOptions(env={name: os.environ[name] for name in masked if name in os.environ})
+    request = Request(command=sweep.plan.command, directory=Path.cwd(), options=options)
+    environment = submission.environment_of(request, {})[0]
+    if urls := notify.addresses(settings.read(Path.cwd()).notify, os.environ):
+        environment[notify.VARIABLE] = " ".join(urls)
+    return environment
+
+
+def _by_version(sweep: Sweep, indices: Iterable[int]) -> dict[int, list[int]]:
+    """Trials by the version of the code that their records name."""
+    groups: dict[int, list[int]] = {}
+    for index in indices:
+        run = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, index)))
+        groups.setdefault(sweep.version_of(run.shared), []).append(index)
+    return groups
+
+
+def _version(sweep: Sweep, prepared: PreparedRequest) -> int:
+    """The newest version if it has this code, else a further one."""
+    code = json.loads(record.dumps(submission.code_mapping(prepared.code)))
+    if _shared(sweep, sweep.versions)["code"] == code:
+        return sweep.versions
+    version = sweep.versions + 1
+    folder = sweep.folder(version)
+    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed before it had recorded the version
+    folder.mkdir()
+    shared = submission.shared_values(replace(prepared.request, code=prepared.code))
+    record.write_json(folder / "shared.json", shared)
+    prepared.write_files(folder)
+    _write_script(sweep.plan, prepared, sweep, version=version)
+    sweep.versions = version
+    sweep.write()
+    return version
+
+
+def _shared(sweep: Sweep, version: int) -> dict[str, Any]:
+    path = sweep.folder(version) / "shared.json"
+    try:
+        shared: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    return shared
+
+
+def _give(sweep: Sweep, store: Store, version: int, indices: Iterable[int]) -> None:
+    """Record that the trials have this version of the code."""
+    code = _shared(sweep, version)["code"]
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for index in indices:
+        name = trials.name_of(sweep.name, index)
+        directory = record.directory_of(sweep.home, name)
+        run = record.read(directory)
+        run.shared = str(sweep.folder(version) / "shared.json")
+        record.write(directory, run, durable=False)
+        changes[name, sweep.user] = {
+            "branch": code.get("branch", ""), "commit_id": code.get("commit", ""), "tree": code.get("tree", ""),
+            "changed": int(code.get("dirty", False)),
+        }  # fmt: skip
+    store.change_all(changes)
+
+
+def _take_back(sweep: Sweep, store: Store, version: int, before: Mapping[int, list[int]]) -> None:
+    """Undo a submission of trials with new code that was cut short; they have their earlier code again.
+
+    Where Slurm does not say what it has queued, they keep the new one: the next command finds the job by its script.
+    """
+    try:
+        slurm.cancel(*(slurm.of_script(sweep.name, sweep.scripts[version - 1]) - set(sweep.arrays)))
+    except ExperimentError:
+        return
+    for earlier, indices in before.items():
+        _give(sweep, store, earlier, indices)
+
+
+def _requeue(sweep: Sweep, store: Store, version: int, indices: list[int], environment: dict[str, str]) -> Queued:
+    for place in (sweep.directory / "told", *(sweep.directory / "ended" / str(index) for index in indices)):
+        place.unlink(missing_ok=True)
+    for index in indices:
+        (record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim").unlink(missing_ok=True)
+    _submit(sweep, store, indices, environment, version=version)
+    return Queued(sweep.arrays[-1], indices)
 
 
 def _is_finished(directory: Path) -> bool:
@@ -266,11 +409,13 @@ def remove(sweep: Sweep, store: Store) -> None:
     shutil.rmtree(sweep.directory, ignore_errors=True)
 
 
-def _submit(sweep: Sweep, store: Store, indices: Iterable[int], environment: dict[str, str]) -> None:
+def _submit(
+    sweep: Sweep, store: Store, indices: Iterable[int], environment: dict[str, str], *, version: int = 1
+) -> None:
     remaining = list(indices)
     limit = f"%{sweep.plan.concurrency}" if sweep.plan.concurrency else ""
     job_id = slurm.submit(
-        str(sweep.directory / "job.sh"), [f"--array={ranges(remaining)}{limit}"], environment=environment
+        str(sweep.folder(version) / "job.sh"), [f"--array={ranges(remaining)}{limit}"], environment=environment
     )
     sweep.arrays.append(job_id)
     sweep.write()

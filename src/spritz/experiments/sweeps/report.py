@@ -14,6 +14,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.interface import clock
 from spritz.experiments.job import states
 from spritz.experiments.records.store import Entry
+from spritz.experiments.results import codes
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.sweep import Sweep
 from spritz.extras import pip_install
@@ -61,6 +62,8 @@ def text(sweep: Sweep, rows: Sequence[Row], limit: int) -> str:
         f"{number} {state.lower()}" for state, number in sorted(count.items(), key=lambda item: -item[1])
     )
     lines = [f"{sweep.name}: {plan.method}, {sweep.size} trials: {counts}"]
+    if differences := codes.differences((row.entry for row in rows), "trial"):
+        lines.append(f"the code differs: {differences}")
     if warning := silence(sweep, rows):
         lines.append(warning)
     winner = best(rows)
@@ -160,13 +163,15 @@ def as_json(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
         "direction": "maximize" if sweep.plan.maximize else "minimize",
         "size": sweep.size,
         "jobs": sweep.arrays,
+        "codes": codes.as_json(row.entry for row in rows),
         "states": dict(Counter(row.state for row in rows)),
         "best": winner.entry.name if winner else None,
         "ended": all(row.state in states.ENDED for row in rows),
         "trials": [
             {
                 "name": row.entry.name, "state": row.state, "exit_code": row.entry.exit_code,
-                "job_id": row.entry.job_id, "parameters": row.trial.parameters, "value": row.trial.value,
+                "job_id": row.entry.job_id, "tree": row.entry.tree, "parameters": row.trial.parameters,
+                "value": row.trial.value,
                 "metrics": row.entry.metrics, "steps": len(row.trial.reports), "retries": row.trial.retries,
                 "started_at": row.trial.started_at or None, "ended_at": row.trial.ended_at or None,
             }

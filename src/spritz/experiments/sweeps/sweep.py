@@ -3,6 +3,7 @@
 sweep.json    its plan, and the arrays that were queued for it
 shared.json   values that the records of all trials share: code, environment, options
 job.sh        the script of the arrays
+code-N/       shared.json, job.sh and what it reads, for trials that `--new-code` gave the code of version N
 lock          held while a command changes the sweep
 """
 
@@ -26,7 +27,7 @@ from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.plan import Plan
 
 #: Version of sweep.json; a newer version is refused.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(kw_only=True)
@@ -40,10 +41,27 @@ class Sweep:
     plan: Plan
     size: int
     arrays: list[str] = field(default_factory=list)
+    #: number of versions of the code that trials have; the first is that of the start
+    versions: int = 1
 
     @property
     def directory(self) -> Path:
         return self.home / "sweeps" / self.name
+
+    def folder(self, version: int) -> Path:
+        """The directory of the script of the trials with this version of the code, and of what they share."""
+        return self.directory if version == 1 else self.directory / f"code-{version}"
+
+    @property
+    def scripts(self) -> list[str]:
+        """The script of each version, from the first."""
+        return [str(self.folder(version) / "job.sh") for version in range(1, self.versions + 1)]
+
+    def version_of(self, shared: str) -> int:
+        """The version of the code of a trial whose record names this shared file."""
+        folder = Path(shared).parent
+        number = folder.name.removeprefix("code-")
+        return int(number) if folder.parent.name == self.name and number.isdecimal() else 1
 
     @property
     def runs(self) -> Path:
@@ -59,10 +77,17 @@ class Sweep:
 
     def write(self) -> None:
         values = {
-            "format": FORMAT, "name": self.name, "user": self.user, "created_at": self.created_at, "size": self.size,
-            "arrays": self.arrays, "plan": plans.as_mapping(self.plan),
+            # An earlier release reads sweeps of a single version, and would run the first one's code.
+            "format": FORMAT if self.versions > 1 else 1, "name": self.name, "user": self.user,
+            "created_at": self.created_at, "size": self.size, "arrays": self.arrays, "versions": self.versions,
+            "plan": plans.as_mapping(self.plan),
         }  # fmt: skip
         record.write_json(self.directory / "sweep.json", values)
+
+    def reload(self) -> None:
+        """Read again what another command may have changed before this one had the lock. Raises ExperimentError."""
+        written = read(self.home, self.name)
+        self.arrays, self.versions = written.arrays, written.versions
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -95,6 +120,7 @@ def read(home: Path, name: str) -> Sweep:
             plan=plans.from_mapping(data["plan"]),
             size=data["size"],
             arrays=data["arrays"],
+            versions=data.get("versions", 1),
         )
     except (FileNotFoundError, NotADirectoryError):
         raise ExperimentError(f"{name}: no such sweep", hint="`spritz sweeps` lists them") from None
