@@ -286,3 +286,92 @@ def test_a_step_is_started_by_the_launcher_of_its_template(lab: Lab) -> None:
     assert said.count("-m torch.distributed.run --nnodes=2 --nproc-per-node=1 --node-rank=") == 2
     assert said.count(" train.py --lr 0.5") == 2
     assert lab("logs", "p-1-say") == "got 7\n"
+
+
+#: CODE is the version; of the old one item 1 fails, and `slow` runs while there is a file `told.hold`
+VERSIONS = """\
+import os, pathlib, time
+from spritz.experiments.pipelines.definition import pipeline, step
+
+def tell(text):
+    with open(os.environ["TOLD"], "a") as file:
+        file.write(text + " CODE\\n")
+
+@step
+def shards():
+    tell("shards")
+    return ["CODE", 1, 2]
+
+@step
+def train(shard):
+    tell(f"train {shard}")
+    if shard == 1 and "CODE" == "old":
+        raise ValueError("broken")
+    return shard
+
+@step
+def slow():
+    tell("slow")
+    while pathlib.Path(os.environ["TOLD"] + ".hold").exists():
+        time.sleep(0.05)
+    return 1
+
+@step
+def late(made):
+    tell("late")
+    return made
+
+@step
+def report(losses, made):
+    tell("report")
+    return [losses, made]
+
+@pipeline
+def fixed():
+    return report(train.map(shards()), late(slow()))
+"""
+
+
+def test_a_fix_enters_a_pipeline_and_finished_steps_keep_their_results(lab: Lab) -> None:
+    begin(lab, VERSIONS.replace("CODE", "old"))
+    hold = lab.directory / "told.hold"
+    hold.touch()
+    assert lab("pipeline", "run", "pipe.py").strip() == "fixed-1"
+    until(lambda: {step["name"]: step for step in shown(lab, "fixed-1")["steps"]}["train"]["counts"]
+          == {"COMPLETED": 2, "FAILED": 1} and "slow old" in told(lab), "item 1 fails, and slow runs")  # fmt: skip
+    first = ["shards old", "slow old", "train 1 old", "train 2 old", "train old old"]
+    assert told(lab) == first
+    begin(lab, VERSIONS.replace("CODE", "new"))
+    # Interrupted before it has queued anything, then given again.
+    bin_directory = lab.directory / "bin"
+    bin_directory.mkdir()
+    (bin_directory / "sbatch").write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 100\n")
+    (bin_directory / "sbatch").chmod(0o755)
+    process = lab.start("pipeline", "retry", "fixed", "--new-code", PATH=f"{bin_directory}:{lab.path}")
+    process.communicate(timeout=100)
+    assert process.returncode
+    process = lab.start("pipeline", "retry", "fixed-1", "--new-code")
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    assert "late, report" in error
+    hold.unlink()
+    steps = ends(lab, "fixed-1", "COMPLETED")
+    assert told(lab) == sorted([*first, "train 1 new", "late new", "report new"])
+    assert value(lab, "fixed-1", "report") == [["old", 1, 2], 1]
+    assert [code["runs"] for code in shown(lab, "fixed-1")["codes"]] == [4, 3]
+    drawn = lab("pipeline", "show", "fixed-1")
+    assert "the code differs: 4 runs with " in drawn
+    assert "fixed-1 has different code: " in lab("show", "fixed-1-slow")
+    assert steps["late"]["runs"] == ["fixed-1-late.2"]
+    # So it is after the index was lost; and nothing runs again.
+    for path in lab.home.glob("runs.db*"):
+        path.unlink()
+    lab("runs", "--rebuild")
+    assert [code["runs"] for code in shown(lab, "fixed-1")["codes"]] == [4, 3]
+    _, error = lab.start("pipeline", "retry", "fixed-1", "--new-code").communicate(timeout=100)
+    assert "nothing to submit" in error
+    # What does not fit what has run is refused, and changes nothing.
+    begin(lab, VERSIONS.replace("late", "later"))
+    process = lab.start("pipeline", "retry", "fixed-1", "--new-code")
+    assert "pipe.py has no step late any more" in process.communicate(timeout=100)[1]
+    assert [path.name for path in (lab.home / "pipelines" / "fixed-1").glob("pipeline-*.json")] == ["pipeline-1.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 from spritz.experiments import calling
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import arrays
-from spritz.experiments.pipelines import cache
+from spritz.experiments.pipelines import cache, renewing
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, load, step
-from spritz.experiments.pipelines.state import Pipeline, make
+from spritz.experiments.pipelines.state import Batch, Pipeline, make
 
 
 def pipeline(directory: Path, *steps: StepRecord) -> Pipeline:
@@ -122,9 +123,70 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     made.save()
     assert Pipeline.load(made.directory) == made
     path = made.directory / "pipeline.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    path.write_text(path.read_text().replace('"format": 1', '"format": 3'))
     with pytest.raises(ExperimentError, match="later release"):
         Pipeline.load(made.directory)
+
+
+def test_a_batch_keeps_the_version_of_its_code_and_the_cache_too(tmp_path: Path) -> None:
+    first = pipeline(tmp_path, StepRecord("a"), StepRecord("b", source="s", arguments=[{"$step": "a"}]))
+    first.save()
+    put(first, "a", None, 1)
+    first.write_batch(Batch("b", 1, [None], {"all": "p-1-b"}))
+    assert '"version"' not in (first.directory / "pipeline.json").read_text(), "an earlier release reads it"
+    first.keep_version()
+    assert Pipeline.load(first.directory) == first, "cut short here, nothing has changed"
+    steps = [StepRecord("a"), StepRecord("b", source="t", arguments=[{"$step": "a"}])]
+    fresh = replace(first, definition=Definition("p", "p.py", {}, steps), files={"a": "files", "b": "other"})
+    assert not renewing.same(first, fresh)
+    renewing.write(first, fresh)
+    newest = Pipeline.load(first.directory)
+    assert newest == replace(fresh, version=2)
+    newest.write_batch(Batch("b", 2, [None], {"all": "p-1-b.2"}, version=2))
+    assert [batch.version for batch in newest.batches()] == [1, 2]
+    assert (newest.of_batch("b.1"), newest.of_batch("b.2")) == (first, newest)
+    assert first.of_batch("b.2") == newest, "by a process that had read the first version"
+    keys = {cache.key(each, each.definition.step("b"), None) for each in (newest.of_batch("b.1"), newest)}
+    assert len(keys) == 2
+
+
+LIST = {"$step": "made"}
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ([StepRecord("made"), StepRecord("use", arguments=[LIST])], ""),
+        ([StepRecord("made", source="new"), StepRecord("new"), StepRecord("use", arguments=[{"$step": "new"}])], ""),
+        ([StepRecord("made"), StepRecord("new", over=LIST), StepRecord("use")], ""),
+        ([StepRecord("made")], "has no step use any more"),
+        ([StepRecord("new"), StepRecord("made", arguments=[{"$step": "new"}]), StepRecord("use")],
+         "made now needs new, and had nothing: p-1 has run it already"),
+        ([StepRecord("made", over=[1, 2]), StepRecord("use")], "made now needs a list of 2, and had nothing"),
+        ([StepRecord("runs"), StepRecord("made"), StepRecord("use", over={"$step": "runs"})],
+         "use is mapped over runs, which runs with the earlier code"),
+    ],
+)  # fmt: skip
+def test_new_code_fits_what_has_run_or_is_refused(tmp_path: Path, after: list[StepRecord], words: str) -> None:
+    """`made` has a result, a list, and `use` has none."""
+    steps = [StepRecord("made"), StepRecord("use", arguments=[LIST])]
+    running = {"runs"} if any(each.name == "runs" for each in after) else set()
+    made = pipeline(tmp_path, *[StepRecord(name) for name in running], *steps)
+    put(made, "made", None, [1, 2])
+    defined = Definition("p", "p.py", {}, after)
+    if not words:
+        renewing.check(made, defined, running)
+        assert renewing.changed(made, replace(made, definition=defined)) == (["made"] if after[0].source else [])
+        return
+    with pytest.raises(ExperimentError, match=words):
+        renewing.check(made, defined, running)
+
+
+def test_a_result_that_is_no_list_is_not_mapped_over_later(tmp_path: Path) -> None:
+    made = pipeline(tmp_path, StepRecord("made"), StepRecord("use"))
+    put(made, "made", None, 7)
+    with pytest.raises(ExperimentError, match="use is mapped over made, whose result is no list"):
+        renewing.check(made, Definition("p", "p.py", {}, [StepRecord("made"), StepRecord("use", over=LIST)]), ())
 
 
 def test_an_exception_that_cannot_be_pickled_comes_back_in_words() -> None:

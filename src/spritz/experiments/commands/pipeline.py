@@ -7,15 +7,16 @@ import os
 import shutil
 import time
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
 from spritz.experiments.job import settings, submission
-from spritz.experiments.pipelines import advance, cache, definition, graph, state
+from spritz.experiments.pipelines import advance, cache, definition, graph, renewing, state
 from spritz.experiments.records.store import Store
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     show = actions.add_parser("show", help="show steps, their inputs and states")
     show.add_argument("name", metavar="NAME", help="name of a pipeline, or its beginning (the newest match)")
     show.add_argument("--json", action="store_true", help="one JSON object")
-    retry = actions.add_parser("retry", help="continue from failed steps, with the original code")
+    retry = actions.add_parser("retry", help="continue from failed steps, with the original code or new code")
     retry.add_argument("name", metavar="NAME", help="name of a pipeline, or its beginning (the newest match)")
+    retry.add_argument("--new-code", action="store_true",
+                       help="steps without a result use the code that is in this directory now")  # fmt: skip
     retry.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     retry.add_argument("-w", "--wait", action="store_true", help="wait until it has ended; exit with 1 if it failed")
     stop = actions.add_parser("stop", help="cancel pending and running steps; retry continues from there")
@@ -68,9 +71,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     defined = definition.load(Path(arguments.file), parameters, directory)
     defined.name = arguments.name or defined.name
     project_settings = settings.read(directory)
-    env: dict[str, str] = project_settings.run.get("env", {})
-    # The jobs inherit these from us, so no file has them.
-    hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
+    defaults, hidden = _defaults(project_settings)
     code = None if arguments.no_snapshot else submission.freeze(directory, project_settings)
     tell_unfrozen(submission.code_mapping(code), terminal)
     digest = definition.digest(defined, f"{code.tree} {code.directory}" if code else str(directory))
@@ -88,7 +89,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
             definition=defined,
             code=code,
             work_directory=str(directory),
-            defaults={**project_settings.run, "env": {key: value for key, value in env.items() if key not in hidden}},
+            defaults=defaults,
             files={} if arguments.no_cache else files,
             digest=digest,
         )
@@ -110,6 +111,14 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     _report(pipeline, store, terminal, as_json=arguments.json)
     terminal.err(f"`spritz pipeline show {pipeline.name}` shows how it fares\n")
     return 0
+
+
+def _defaults(project_settings: settings.Settings) -> tuple[dict[str, Any], dict[str, str]]:
+    """(options of spritz.yaml for the record, its secret variables, which the jobs inherit from us)."""
+    env: dict[str, str] = project_settings.run.get("env", {})
+    masked = secrets.masked_environment(env)
+    hidden = {key: text for key, text in env.items() if masked[key] != text}
+    return {**project_settings.run, "env": {key: env[key] for key in env if key not in hidden}}, hidden
 
 
 def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
@@ -166,7 +175,14 @@ def _show(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     pipeline = state.find(home(), arguments.name)
-    submitted = advance.retry(pipeline, store)
+    if arguments.new_code:
+        fresh, hidden = _fresh(pipeline)
+        submitted = advance.retry(pipeline, store, fresh=fresh, environment={**os.environ, **hidden})
+        tell_unfrozen(submission.code_mapping(fresh.code), terminal)
+        if kept := renewing.changed(pipeline, fresh):
+            terminal.err(f"spritz: {', '.join(kept)} changed in {fresh.definition.file}; the results stay\n")
+    else:
+        submitted = advance.retry(pipeline, store)
     (pipeline.directory / "submitted").touch()
     words = f"submitted {', '.join(submitted)}" if submitted else "nothing to submit"
     terminal.err(f"spritz: {words}\n")
@@ -174,6 +190,37 @@ def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         return _wait(pipeline, store, terminal, as_json=arguments.json)
     _report(pipeline, store, terminal, as_json=arguments.json)
     return 0
+
+
+def _fresh(pipeline: Pipeline) -> tuple[Pipeline, dict[str, str]]:
+    """The pipeline as it is in this directory now, and secret variables of its spritz.yaml. Raises ExperimentError."""
+    if pipeline.code is None:
+        raise ExperimentError(f"--new-code: {pipeline.name} runs in place, without a snapshot of its code")
+    directory = Path.cwd()
+    base = home()
+    need_space(base)
+    if not Path(pipeline.definition.file).is_file():
+        raise ExperimentError(
+            f"{pipeline.definition.file}: no such file in {directory}",
+            hint=f"--new-code takes the code of the directory that you are in; it was {pipeline.work_directory}",
+        )
+    parameters = {key: json.dumps(given) for key, given in pipeline.definition.parameters.items()}
+    defined = definition.load(Path(pipeline.definition.file), parameters, directory)
+    defined.name = pipeline.definition.name
+    project_settings = settings.read(directory)
+    defaults, hidden = _defaults(project_settings)
+    code = submission.freeze(directory, project_settings)
+    fresh = replace(
+        pipeline,
+        definition=defined,
+        code=code,
+        work_directory=str(directory),
+        defaults=defaults,
+        # A pipeline without cache stays so.
+        files=cache.file_digests(code, base / "snapshots.git", defined.steps) if pipeline.files else {},
+        digest=definition.digest(defined, f"{code.tree} {code.directory}"),
+    )
+    return fresh, hidden
 
 
 def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:

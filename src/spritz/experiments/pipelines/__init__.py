@@ -7,6 +7,7 @@ user's process, later in the job of a step that determines the number of its suc
 `state`       a pipeline on disk: definition, values, batches of jobs and their claims
 `cache`       values of earlier steps, by the content from which they were computed
 `advance`     submits steps; `retry` and `stop`
+`renewing`    new code for steps that have no result yet
 `stepping`    the program of a step's job
 `graph`       the state of a pipeline, for the terminal and as JSON
 """

@@ -22,7 +22,7 @@ from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import arrays, run_environment, script, settings, submission
 from spritz.experiments.job.submission import Request
-from spritz.experiments.pipelines import cache
+from spritz.experiments.pipelines import cache, renewing
 from spritz.experiments.pipelines.definition import StepRecord, references
 from spritz.experiments.pipelines.state import Batch, Pipeline, Unit, label
 from spritz.experiments.records import record
@@ -36,8 +36,9 @@ class _Jobs:
     batches: list[Batch]
     #: batch -> job
     job_ids: dict[str, str]
-    #: jobs and array tasks that have not ended
+    #: jobs and array tasks that have not ended, and those of them that have not started
     alive: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
 
     def batch_of(self, step: str, unit: Unit) -> Batch | None:
         """The batch in whose job the unit still waits or runs."""
@@ -64,6 +65,7 @@ def advance(
     """
     variables = dict(os.environ if environment is None else environment)
     with pipeline.locked():
+        pipeline = Pipeline.load(pipeline.directory)  # another command may have given it new code
         if pipeline.stopped() and not retry:
             return []
         jobs = _jobs(pipeline, store, variables)
@@ -78,6 +80,7 @@ def advance(
                     units=units,
                     runs={label(unit): _run_name(pipeline, jobs, step, unit) for unit in units},
                     dependency=dependency,
+                    version=pipeline.version,
                 )
                 pipeline.write_batch(batch)
                 jobs.batches.append(batch)
@@ -117,7 +120,9 @@ def _jobs(pipeline: Pipeline, store: Store, environment: Mapping[str, str]) -> _
         if any(pipeline.about(batch.step, unit) is None for unit in batch.units)
     ]
     if open_ids:
-        jobs.alive = {task for task, job in slurm.queued(open_ids).items() if job.state not in slurm.FINAL}
+        queued = slurm.queued(open_ids)
+        jobs.alive = {task for task, job in queued.items() if job.state not in slurm.FINAL}
+        jobs.waiting = {task for task, job in queued.items() if job.state == "PENDING"}
     return jobs
 
 
@@ -203,6 +208,7 @@ def _waits(pipeline: Pipeline, jobs: _Jobs, source: str) -> list[str] | None:
 
 def _queue(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[str, str]) -> None:
     """Queue the batch's job, and record its id."""
+    pipeline = pipeline.at(batch.version)
     requests = _requests(pipeline, batch, store, environment)
     words = [f"--job-name={_job_name(pipeline, batch)}", f"--comment={pipeline.mark}", "--kill-on-invalid-dep=yes"]
     if batch.dependency:
@@ -304,7 +310,34 @@ def stop(pipeline: Pipeline) -> list[str]:
     return ids
 
 
-def retry(pipeline: Pipeline, store: Store) -> list[str]:
-    """Continue from steps that failed, were stopped, or were never submitted. Returns names of steps."""
+def retry(
+    pipeline: Pipeline, store: Store, *, fresh: Pipeline | None = None, environment: Mapping[str, str] | None = None
+) -> list[str]:
+    """Continue from steps that failed, were stopped, or were never submitted. Returns names of steps.
+
+    With `fresh`, the pipeline as it is in the directory now, they and those that wait in the queue get its code. Raises
+    ExperimentError.
+    """
+    if fresh is not None:
+        variables = dict(os.environ if environment is None else environment)
+        with pipeline.locked():
+            pipeline = Pipeline.load(pipeline.directory)
+            _renew(pipeline, fresh, store, variables)
     (pipeline.directory / "stopped").unlink(missing_ok=True)
-    return advance(pipeline, store, retry=True)
+    return advance(pipeline, store, retry=True, environment=environment)
+
+
+def _renew(pipeline: Pipeline, fresh: Pipeline, store: Store, environment: Mapping[str, str]) -> None:
+    """Cancel what waits with earlier code, and record the new. What starts meanwhile keeps the code of its batch."""
+    if renewing.same(pipeline, fresh):
+        return
+    jobs = _jobs(pipeline, store, environment)
+    alive = [batch for batch in jobs.batches if any(jobs.task(batch, unit) in jobs.alive for unit in batch.units)]
+    running = {
+        batch.step for batch in alive
+        if any(jobs.task(batch, unit) in jobs.alive - jobs.waiting for unit in batch.units)
+    }  # fmt: skip
+    renewing.check(pipeline, fresh.definition, running)
+    if alive:
+        slurm.cancel_pending(*(jobs.job_ids[batch.name] for batch in alive))
+    renewing.write(pipeline, fresh)

@@ -11,7 +11,7 @@ from spritz.experiments.job import states
 from spritz.experiments.pipelines.definition import references
 from spritz.experiments.pipelines.state import Pipeline, Unit
 from spritz.experiments.records.store import Entry, Query, Store
-from spritz.experiments.results import failures
+from spritz.experiments.results import codes, failures
 
 _OPEN = frozenset({"CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
 #: failures that are shown in full
@@ -33,9 +33,14 @@ class Fare:
     units: int | None
     counts: dict[str, int] = field(default_factory=dict)
     #: newest run of each unit that has one
-    runs: list[str] = field(default_factory=list)
+    latest: list[Entry] = field(default_factory=list)
     #: those of them that ended without a value
     failed: list[Entry] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[str]:
+        """Names of the newest runs."""
+        return [entry.name for entry in self.latest]
 
 
 def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
@@ -74,7 +79,7 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
             _state(counts, units, blocked),
             None if units is None else len(units),
             dict(counts),
-            [entry.name for entry in latest.values()],
+            list(latest.values()),
             failed,
         )
     # A step that has its value may still be submitting what follows it.
@@ -132,6 +137,7 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
         times = f" ×{'?' if step.units is None else step.units}" if step.mapped else ""
         labels[step.name] = f"{branch}{_SIGNS.get(step.state, '✗')} {step.name}{times}"
     width = max(map(len, labels.values()))
+    differences = codes.differences((entry for step in steps for entry in step.latest), "run")
     for step in steps:
         over = next(references(pipeline.definition.step(step.name).over), "")
         needs = ", ".join(f"each of {source}" if source == over else source for source in step.sources)
@@ -140,7 +146,10 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
         words = [labels[step.name].ljust(width), step.state.ljust(10), remark]
         words += [f"← {needs}"] if needs else []
         words += [step.runs[0]] if len(step.runs) == 1 and not step.mapped else []
+        words += [f"({', '.join(code.label for code in codes.counts(step.latest))})"] if differences else []
         lines.append("  ".join(part for part in words if part.strip()).rstrip())
+    if differences:
+        lines += ["", f"the code differs: {differences}"]
     failed = [entry for step in steps for entry in step.failed]
     if failed:
         lines.append("")
@@ -150,7 +159,8 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
     if len(failed) > _FAILED_MAX:
         lines.append(f"… and {len(failed) - _FAILED_MAX} more: `spritz runs --group {pipeline.name} --state failed`")
     if state in ("FAILED", "CANCELLED", "INCOMPLETE"):
-        lines += ["", f"`spritz pipeline retry {pipeline.name}` goes on from here, with the same code."]
+        lines += ["", f"`spritz pipeline retry {pipeline.name}` goes on from here, with the same code;",
+                  "--new-code takes that of the directory for what has no result yet."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -162,6 +172,7 @@ def plain(pipeline: Pipeline, state: str, steps: list[Fare]) -> dict[str, Any]:
         "file": pipeline.definition.file,
         "parameters": pipeline.definition.parameters,
         "created_at": pipeline.created_at,
+        "codes": codes.as_json(entry for step in steps for entry in step.latest),
         "steps": [
             {
                 "name": step.name,

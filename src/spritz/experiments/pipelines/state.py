@@ -2,6 +2,7 @@
 
     pipelines/NAME/
         pipeline.json          what runs: definition, snapshot, defaults
+        pipeline-N.json        an earlier version of it, before `retry --new-code`
         lock                   held while jobs are submitted
         stopped                no more is submitted
         values/STEP/UNIT.pkl   a value, and UNIT.json about it; UNIT is the item's number, or `all`
@@ -32,8 +33,8 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
 
-#: format of pipeline.json; a newer one is refused
-FORMAT = 1
+#: format of pipeline.json; a newer one is refused. A pipeline of a single version is written in the first.
+FORMAT = 2
 
 #: None: the step is one unit
 Unit = int | None
@@ -51,6 +52,8 @@ class Batch:
     dependency: str = ""
     #: whether the runs' records have the job's number
     recorded: bool = False
+    #: of the pipeline's definition and code
+    version: int = 1
 
     @property
     def name(self) -> str:
@@ -83,10 +86,12 @@ class Pipeline:
     #: step -> digest of the files that it depends on; empty without a snapshot
     files: dict[str, str] = field(default_factory=dict)
     digest: str = ""
+    #: counts `retry --new-code`
+    version: int = 1
 
     def save(self) -> None:
         data = {
-            "format": FORMAT,
+            "format": 1 if self.version == 1 else FORMAT,
             "name": self.name,
             "user": self.user,
             "created_at": self.created_at,
@@ -96,20 +101,34 @@ class Pipeline:
             "defaults": self.defaults,
             "files": self.files,
             "digest": self.digest,
+            **_unless_first(self.version),
         }
         _write(self.directory / "pipeline.json", data)
 
+    def keep_version(self) -> None:
+        """Keep pipeline.json as that of an earlier version, before `save` replaces it."""
+        path = self.directory / "pipeline.json"
+        calling.write_whole(self.directory / f"pipeline-{self.version}.json", path.read_bytes())
+
+    def at(self, version: int) -> Pipeline:
+        """The pipeline as it was in that version. Raises ExperimentError."""
+        if version == self.version:
+            return self
+        # The newest is not kept beside pipeline.json.
+        newest = Pipeline.load(self.directory)
+        return newest if version == newest.version else Pipeline.load(self.directory, f"pipeline-{version}.json")
+
     @staticmethod
-    def load(directory: Path) -> Pipeline:
+    def load(directory: Path, file: str = "pipeline.json") -> Pipeline:
         """Read pipeline.json of this directory. Raises ExperimentError if it is missing or damaged."""
         try:
-            data = json.loads((directory / "pipeline.json").read_text(encoding="utf-8"))
+            data = json.loads((directory / file).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ExperimentError(
                 f"{directory.name}: no such pipeline", hint="`spritz pipeline list` lists them"
             ) from None
         except (OSError, ValueError) as error:
-            raise ExperimentError(f"{directory}/pipeline.json: {error}") from error
+            raise ExperimentError(f"{directory}/{file}: {error}") from error
         if data.pop("format", 0) > FORMAT:
             raise ExperimentError(f"{directory} was written by a later release of spritz", hint="use that release")
         code = data.pop("code")
@@ -210,7 +229,16 @@ class Pipeline:
 
     def write_batch(self, batch: Batch) -> None:
         (self.directory / "batches").mkdir(exist_ok=True)
-        _write(self.directory / "batches" / f"{batch.name}.json", asdict(batch))
+        data = {name: given for name, given in asdict(batch).items() if name != "version"}
+        _write(self.directory / "batches" / f"{batch.name}.json", {**data, **_unless_first(batch.version)})
+
+    def of_batch(self, name: str) -> Pipeline:
+        """The pipeline in the version of this batch. Raises ExperimentError."""
+        try:
+            text = (self.directory / "batches" / f"{name}.json").read_text(encoding="utf-8")
+            return self.at(json.loads(text).get("version", 1))
+        except (OSError, ValueError) as error:
+            raise ExperimentError(f"{self.directory}/batches/{name}.json: {error}") from error
 
     def claimed(self, batch: str) -> str:
         """The job that may run the batch; "" if no job has claimed it."""
@@ -241,6 +269,11 @@ class Pipeline:
     def stopped(self) -> bool:
         """Whether `spritz pipeline stop` was called: no further jobs are submitted."""
         return (self.directory / "stopped").exists()
+
+
+def _unless_first(version: int) -> dict[str, int]:
+    """What an earlier release does not read."""
+    return {} if version == 1 else {"version": version}
 
 
 def _write(path: Path, data: Any) -> None:

@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     pipeline = Pipeline.load(Path(directory))
     os.environ["SPRITZ_HOME"] = str(pipeline.directory.parent.parent)
     unit: Unit = int(unit_words[0]) if unit_words else None
+    pipeline = pipeline.of_batch(batch)
     step = pipeline.definition.step(batch.rpartition(".")[0])
     job_id = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
     if (right := pipeline.claim(batch, job_id)) != job_id:
@@ -47,8 +48,9 @@ def main(arguments: list[str]) -> int:
             print(f"spritz: {step.name} has its value of an earlier run with the same code and inputs", file=sys.stderr)
         elif status := _run(pipeline, step, unit):
             return status
-    if any(other.over == {"$step": step.name} and step.over is None for other in pipeline.definition.steps):
-        return _submit_rest(pipeline, step)
+    newest = Pipeline.load(pipeline.directory)
+    if any(other.over == {"$step": step.name} and step.over is None for other in newest.definition.steps):
+        return _submit_rest(newest, step)
     return 0
 
 

@@ -39,7 +39,7 @@ def remove(store: Store) -> None:
         *home.glob("sweeps/*/shared.json"),
         *home.glob("sweeps/*/code-*/shared.json"),
         *home.glob("arrays/*.shared"),
-        *home.glob("pipelines/*/pipeline.json"),
+        *home.glob("pipelines/*/pipeline*.json"),
     ]
     trees = {*rows.values(), *((_read(path).get("code") or {}).get("tree", "") for path in records)}
     snapshot.remove_all_but(trees, home / "snapshots.git", before)
