@@ -3,6 +3,7 @@
     runs.db            the index (`store`); or another database by SPRITZ_RUN_STORE
     snapshots.git      snapshots of code (`snapshot`)
     runs/NAME/         a run: run.json, job.sh, events.jsonl, log/, code/
+    shared-runs        names of runs that others may see (`sharing`)
     environments/      what is known of interpreters (`interpreters`)
     venvs/             environments of earlier runs, made again (`restoring`)
 
@@ -14,13 +15,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
 
 #: Runs are refused if fewer bytes are free: the record and the first checkpoint would fail half-way.
 FREE_BYTES_MIN = 64 << 20
+#: Names of the directories of runs that others may see, a line each.
+SHARED_RUNS = "shared-runs"
 
 
 def home() -> Path:
@@ -34,7 +39,36 @@ def home() -> Path:
         raise ExperimentError(
             f"cannot make {path}: {error.strerror}", hint="SPRITZ_HOME names another directory for runs"
         ) from error
+    if is_passage(path):
+        close_entries(path)
     return path.absolute()
+
+
+def directory_mode(path: Path) -> int:
+    """The mode for a run's directory in this home: others get what they have of the home.
+
+    A home that others may only pass (`sharing`) has runs that are closed to them until each is shared.
+    """
+    mode = path.stat().st_mode
+    return 0o700 | (0o070 if mode & stat.S_IRGRP else 0) | (0o007 if mode & stat.S_IROTH else 0)
+
+
+def is_passage(path: Path) -> bool:
+    """Whether others can reach shared runs in this home, and nothing else."""
+    mode = path.stat().st_mode
+    return bool(mode & 0o011) and not mode & 0o044
+
+
+def close_entries(path: Path) -> None:
+    """Close to others all that the home has, but the way to shared runs."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name in ("runs", SHARED_RUNS) or entry.is_symlink():
+                continue
+            with suppress(OSError):  # removed meanwhile, or another user's
+                mode = entry.stat().st_mode
+                if mode & 0o077:
+                    os.chmod(entry.path, mode & 0o700)
 
 
 def need_space(path: Path, more: int = 0) -> None:

@@ -55,7 +55,7 @@ def test_a_run_has_its_row_again(home: Path) -> None:
         "name": "train-1", "owner": "me", "created_at": 7.0, "job_id": "12", "state": "FAILED", "exit_code": 3,
         "started_at": 10.0, "ended_at": 11.0, "branch": "", "commit_id": "", "tree": "", "parent": "", "run_group": "",
         "command": "python 'a b'", "tags": ("paper",), "metrics": {}, "directory": str(home / "runs" / "train-1"),
-        "changed": False,
+        "changed": False, "note": "",
     }  # fmt: skip
 
 

@@ -129,6 +129,39 @@ def test_runs_are_found_by_what_is_known_of_them(any_store: Store) -> None:
         store.get("gamma", "me")
 
 
+def test_characters_of_patterns_stand_for_themselves(any_store: Store) -> None:
+    """And letters beyond ASCII are letters. (With a backslash as in the JSON of a tag, on any database.)"""
+    store = any_store
+    plain, score = add(store, "axb"), add(store, "a_b", tags=json.dumps(["größe"]))
+    umlaut = add(store, "Über")
+    assert store.get("a_b", "me").name == score
+    assert [entry.name for entry in store.find(Query(text="a_b"))] == [score]
+    assert [entry.name for entry in store.find(Query(text="xb"))] == [plain]
+    assert [entry.name for entry in store.find(Query(tag="größe"))] == [score]
+    assert [entry.name for entry in store.find(Query(text="Über"))] == [umlaut]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("trian", "train-12"), ("trian-3", "train-3"), ("trian-99", "train-12"), ("train-99", "train-12"),
+     ("evla-s.2", "eval-s.2"), ("something-else", "")],
+)  # fmt: skip
+def test_an_unknown_name_is_answered_with_the_one_that_was_meant(store: Store, word: str, meant: str) -> None:
+    for number in range(12):
+        add(store, "train", at=float(number))
+    store.hold("eval-s.2", "me", 0.0, store.home / "runs", "x")
+    with pytest.raises(ExperimentError) as caught:
+        store.get(word, "me")
+    assert caught.value.message == f"{word}: no such run" + (f" (did you mean {meant}?)" if meant else "")
+
+
+def test_a_run_of_another_is_refused_by_what_changes_runs(store: Store) -> None:
+    name = add(store, "train")
+    assert store.get(f"me/{name}", "me").name == name
+    with pytest.raises(ExperimentError, match="only you can do that"):
+        store.get("you/train-1", "me")
+
+
 def test_runs_of_a_group_are_one_item_at_the_place_of_their_newest(any_store: Store) -> None:
     add(any_store, "old", at=1.0)
     for number in range(3):
@@ -190,6 +223,7 @@ def test_an_index_of_the_first_layout_is_upgraded_and_keeps_its_runs(tmp_path: P
     store.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
         database.execute("ALTER TABLE runs DROP COLUMN changed")
+        database.execute("ALTER TABLE runs DROP COLUMN note")
         database.execute("UPDATE layout SET number = 1")
     later = Store(tmp_path)
     add(later, "new", changed=1)

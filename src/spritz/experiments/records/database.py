@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: Seconds to wait for another writer of an index, which may be on a network file system.
 LOCK_SECONDS = 20.0
 _ELSEWHERE = "SPRITZ_RUN_STORE names a database elsewhere, as sqlite:////var/tmp/ME.db, SPRITZ_HOME another directory"
+#: At the end of SQLite's address: nothing is written, not even locks of its own directory.
+READ_ONLY = "?mode=ro"
 #: Seconds to wait for a database server.
 CONNECT_SECONDS = 10
 
@@ -112,7 +115,16 @@ class Sqlite:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)
+            path, only_read, _ = self._url.removeprefix("sqlite:///").partition(READ_ONLY)
+            address = f"file:{quote(path)}?mode=ro" if only_read else path
+            connection = sqlite3.connect(address, timeout=LOCK_SECONDS, uri=bool(only_read))
+            # SQLite's own knows ASCII alone.
+            connection.create_function("lower", 1, _lower, deterministic=True)
+            if only_read:
+                # Another user wrote it: its views and triggers may call no functions.
+                connection.execute("PRAGMA trusted_schema=OFF")
+                self._connection = connection
+                return connection
             try:
                 # No write-ahead log: its shared memory does not work on network file systems.
                 connection.execute("PRAGMA journal_mode=TRUNCATE")
@@ -179,6 +191,10 @@ class Server:
             except ArgumentError as error:
                 raise ExperimentError(f"SPRITZ_RUN_STORE={shown}: {_line(error)}") from error
         return self._engine
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else text.lower()
 
 
 class _Statements:

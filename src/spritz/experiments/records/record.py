@@ -1,5 +1,8 @@
 """A run on disk: its record, and the events that its job reports.
 
+The user's later words about a run, such as tags and a new name, are in `edits.json`, so that a process which still has
+the record as it was cannot overwrite them.
+
 `run.json` is written before the job is queued, and again once the job's id is known. The job appends to `events.jsonl`
 lines such as {"event": "started", "at": 1700000000.0, "restart": 0, …}. These are files instead of a database because
 the job may run without Spritz, and because all file systems append lines of a few hundred bytes atomically.
@@ -17,9 +20,14 @@ from typing import Any
 
 from spritz.experiments.code import interpreters
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import directory_mode
 
 #: Version of run.json; a newer version is refused.
 FORMAT = 1
+
+
+class Unreadable(ExperimentError):
+    """The modes of another user's run do not let us read it."""
 
 
 @dataclass(kw_only=True)
@@ -47,6 +55,7 @@ class Run:
     per_node: dict[str, int] = field(default_factory=dict)
     #: text shown instead of the command, if the command is a program of Spritz
     shown: str = ""
+    note: str = ""
     format: int = FORMAT
 
     @property
@@ -63,6 +72,35 @@ def directory_of(home: Path, name: str) -> Path:
 SHARED = ("options", "code", "surroundings", "tags", "data")
 
 
+#: The user's later words, and a copy of what a run of a group shares, for others (`sharing`).
+EDITS, COPY = "edits.json", "shared.json"
+#: Fields that may be edited.
+EDITED = ("name", "parent", "tags", "note")
+
+
+def make(home: Path, name: str) -> Path:
+    """Make the run's directory, with one for logs, unless they are there."""
+    directory = directory_of(home, name)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=directory_mode(home), exist_ok=True)
+    (directory / "log").mkdir(exist_ok=True)
+    return directory
+
+
+def edit(directory: Path, **values: Any) -> None:
+    """Set fields of the record (`EDITED`) for good. Raises OSError."""
+    write_json(directory / EDITS, {**_edits(directory), **values})
+
+
+def _edits(directory: Path) -> dict[str, Any]:
+    """Raises OSError and ValueError."""
+    try:
+        edits = json.loads((directory / EDITS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return {key: edits[key] for key in EDITED if key in edits}
+
+
 def write(directory: Path, run: Run, *, durable: bool = True) -> None:
     """Replace the record atomically, without the values in its shared file."""
     values = {name: getattr(run, name) for name in Run.__dataclass_fields__ if not (run.shared and name in SHARED)}
@@ -75,11 +113,14 @@ def dumps(data: Any) -> str:
 
 
 def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
-    """Replace a file atomically; without `durable`, a crash of the machine may lose it."""
+    """Replace a file atomically; without `durable`, a crash of the machine may lose it. Who may list the directory may
+    read the file: records have no secrets.
+    """
     text = json.dumps(data, indent=1, ensure_ascii=False)
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+        os.fchmod(file.fileno(), 0o600 | path.parent.stat().st_mode & 0o044)
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -94,8 +135,13 @@ def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Ru
     path = directory / "run.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        edits = _edits(directory)
     except FileNotFoundError:
         raise ExperimentError(f"{directory.name}: no such run") from None
+    except PermissionError as error:
+        raise Unreadable(
+            f"{directory} is not readable for you", hint="its user can share it: `spritz share --help`"
+        ) from error
     except (OSError, ValueError) as error:
         raise ExperimentError(f"{path}: {error}") from error
     if data.get("format", 0) > FORMAT:
@@ -105,17 +151,30 @@ def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Ru
         kept = {} if shared is None else shared
         try:
             if data["shared"] not in kept:
-                kept[data["shared"]] = json.loads(Path(data["shared"]).read_text(encoding="utf-8"))
+                kept[data["shared"]] = _shared(directory, Path(data["shared"]))
             data = {**kept[data["shared"]], **data}
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{data['shared']}: {error}") from error
-    return Run(**{key: value for key, value in data.items() if key in known})
+    return Run(**{key: value for key, value in {**data, **edits}.items() if key in known})
+
+
+def _shared(directory: Path, path: Path) -> dict[str, Any]:
+    """What the run shares with its group, from its copy if the original is closed. Raises OSError and ValueError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except PermissionError:
+        text = (directory / COPY).read_text(encoding="utf-8")
+    values: dict[str, Any] = json.loads(text)
+    return values
 
 
 def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
     """The run's surroundings, with the interpreter that ran in place of the one that was expected at submission."""
     expected = run.surroundings.get("python", {})
-    ran = interpreters.of_run(home, directory, run.command, expected.get("prefix", ""))
+    ran: dict[str, Any] = {}
+    for place in (home, directory):  # a shared run has a copy of the list of packages
+        if "packages" not in ran:
+            ran = interpreters.of_run(place, directory, run.command, expected.get("prefix", ""))
     if "packages" not in ran and ran.get("executable") == expected.get("executable"):
         return run.surroundings  # what is known of it was removed, but is in the record
     return {**run.surroundings, "python": ran} if ran else run.surroundings

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import directory_mode
 from spritz.experiments.records.database import Taken, Transaction, Unwritable, connect
+from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
     from spritz.experiments.records.record import Run
 
 #: Version of the tables; a newer version is refused.
-LAYOUT = 2
+LAYOUT = 3
+#: Columns that a layout after the first has added.
+_ADDED = {2: "changed INTEGER", 3: "note TEXT"}
 
 _NEWEST = 50
+#: What follows the base of a run's name: numbers of runs, array tasks, trials and attempts.
+_NUMBERS = re.compile(r"(?:[-.]\d+)+\Z")
 
 #: States that may change: ours, and those of squeue.
 OPEN = (
@@ -39,7 +45,7 @@ _TABLES = (
         state VARCHAR(30) NOT NULL, exit_code INTEGER, started_at FLOAT, ended_at FLOAT, branch VARCHAR(300),
         commit_id VARCHAR(64), tree VARCHAR(64), parent VARCHAR(200), run_group VARCHAR(200), command TEXT NOT NULL,
         tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, changed INTEGER,
-        PRIMARY KEY (owner, name))""",
+        note TEXT, PRIMARY KEY (owner, name))""",
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (owner, created_at)",
     "CREATE INDEX IF NOT EXISTS runs_open ON runs (owner, state)",
     "CREATE INDEX IF NOT EXISTS runs_group ON runs (owner, run_group)",
@@ -70,6 +76,7 @@ class Entry:
     directory: str
     #: whether the code differed from the commit; False for runs that a release without this column recorded
     changed: bool
+    note: str = ""
 
 
 _COLUMNS = tuple(Entry.__dataclass_fields__)
@@ -77,7 +84,7 @@ _COLUMNS = tuple(Entry.__dataclass_fields__)
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Selects runs. Texts match substrings, ignoring case."""
+    """Selects runs. Texts match substrings, ignoring case. Without `owner`: runs of all users."""
 
     owner: str = ""
     text: str = ""
@@ -109,12 +116,17 @@ class Group:
 
 
 class Store:
-    """The index. Raises ExperimentError if the database is locked, read-only, full, damaged or of a later release."""
+    """The index. Raises ExperimentError if the database is locked, read-only, full, damaged or of a later release.
 
-    def __init__(self, home: Path) -> None:
+    `url`: another database than that of the environment. `foreign`: it is for looking at runs of another user, so what
+    is found out about them is not written.
+    """
+
+    def __init__(self, home: Path, url: str = "", *, foreign: bool = False) -> None:
         self.home = home
-        self._url = os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
-        self._database = connect(self._url)
+        self.url = url or os.environ.get("SPRITZ_RUN_STORE") or f"sqlite:///{home}/runs.db"
+        self.foreign = foreign
+        self._database = connect(self.url)
         self._checked = False
         #: columns that could not be written: (name, owner) -> columns
         self._unwritten: dict[tuple[str, str], dict[str, Any]] = {}
@@ -131,7 +143,8 @@ class Store:
             try:
                 with self._begin() as connection:
                     self._insert(connection, name, owner, created_at, str(directory / name), command)
-                    (directory / name).mkdir(parents=True)
+                    directory.mkdir(parents=True, exist_ok=True)
+                    (directory / name).mkdir(mode=directory_mode(self.home))
                 return name
             except (Taken, FileExistsError):
                 continue  # taken meanwhile
@@ -148,9 +161,10 @@ class Store:
                     for index, command in enumerate(commands):
                         row = f"{name}-{index}"
                         self._insert(connection, row, owner, created_at, str(directory / row), command)
+                    directory.mkdir(parents=True, exist_ok=True)
                     for index in range(len(commands)):
                         place = directory / f"{name}-{index}"
-                        place.mkdir(parents=True)
+                        place.mkdir(mode=directory_mode(self.home))
                         directories.append(place)
                 return name
             except (Taken, FileExistsError):
@@ -186,9 +200,10 @@ class Store:
             # As a range, so that the key finds them: names begin with BASE-, and the character after "-" is ".".
             rows = _execute(
                 connection,
-                "SELECT name FROM runs WHERE owner = :owner AND name LIKE :like AND name >= :low AND name < :high",
+                f"SELECT name FROM runs WHERE owner = :owner AND {_LIKE.format('name', 'like')} AND name >= :low "
+                "AND name < :high",
                 owner=owner,
-                like=f"{base}-%",
+                like=f"{_escaped(base)}-%",
                 low=f"{base}-",
                 high=f"{base}.",
             )
@@ -226,7 +241,7 @@ class Store:
             "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
             "started_at": None, "ended_at": None, "branch": "", "commit_id": "", "tree": "", "parent": "",
             "run_group": "", "command": command, "tags": "[]", "metrics": "{}", "directory": directory,
-            "changed": 0,
+            "changed": 0, "note": "",
         }  # fmt: skip
         names = ", ".join(values)
         _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
@@ -249,17 +264,47 @@ class Store:
 
     def note(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         """Set columns that were found out by looking. Where the index cannot be written, as on a full file system, this
-        object alone has them: who only reads needs no room.
+        object alone has them: who only reads needs no room. So it is with runs of another user, of which it is not
+        found out that they are lost: Slurm may keep their jobs from us.
         """
+        if self.foreign:
+            self._keep({key: values for key, values in changes.items() if values.get("state") != "LOST"})
+            return
         try:
             self.change_all(changes)
         except Unwritable:
-            for key, values in changes.items():
-                self._unwritten.setdefault(key, {}).update(values)
+            self._keep(changes)
+
+    def _keep(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        for key, values in changes.items():
+            self._unwritten.setdefault(key, {}).update(values)
 
     def _set(self, connection: Transaction, name: str, owner: str, values: Mapping[str, Any]) -> None:
         assignments = ", ".join(f"{key} = :{key}" for key in values)
         _execute(connection, f"UPDATE runs SET {assignments} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+
+    @contextmanager
+    def editing(self, names: Sequence[str], owner: str) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+        """A transaction in which columns of these runs are set by (name, columns); others that edit them wait."""
+        with self._begin() as connection:
+            for name in names:
+                _execute(connection, "UPDATE runs SET name = name WHERE owner = :o AND name = :n", o=owner, n=name)
+            yield lambda name, values: self._set(connection, name, owner, values)
+
+    def rename(self, old: str, new: str, owner: str, write: Callable[[], None]) -> None:
+        """Give a run another name, also where it is the parent of others. `write` records the name in the run's
+        directory before the index has it; what it raises is passed on. Raises ExperimentError if the name is taken.
+        """
+        try:
+            with self._begin() as connection:
+                names = {"o": owner, "old": old, "new": new}
+                _execute(connection, "UPDATE runs SET name = :new WHERE owner = :o AND name = :old", **names)
+                _execute(connection, "UPDATE runs SET parent = :new WHERE owner = :o AND parent = :old", **names)
+                for_others = {"old": f"{owner}/{old}", "new": f"{owner}/{new}"}
+                _execute(connection, "UPDATE runs SET parent = :new WHERE parent = :old", **for_others)
+                write()
+        except Taken as error:
+            raise ExperimentError(f"{new} is the name of another run") from error
 
     def remove_group(self, group: str, owner: str) -> None:
         """Delete the rows of a group's runs."""
@@ -342,27 +387,72 @@ class Store:
         return (max if maximize else min)(values, default=None)
 
     def get(self, name: str, owner: str) -> Entry:
-        """The run of that name or job number, or the newest whose name begins so (`train`: train-12)."""
+        """The run of that name or job number, or the newest whose name begins so (`train`: train-12).
+
+        Raises ExperimentError, with a similar name, if there is none; and for OWNER/RUN: `others.find` looks at these.
+        """
+        other, slash, run = name.partition("/")
+        if slash and other == owner:
+            name = run
+        elif slash:
+            raise ExperimentError(
+                f"{name} is not your run: only {other} can do that",
+                hint=f"`spritz show {name}` shows it, `spritz rerun {name}` runs it again as yours",
+            )
         with self._begin() as connection:
             rows = list(
                 _execute(
                     connection,
                     f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE owner = :o AND "
-                    "(name = :n OR job_id = :n OR name LIKE :like) ORDER BY created_at DESC",
-                    o=owner, n=name, like=f"{name}-%",
+                    f"(name = :n OR job_id = :n OR {_LIKE.format('name', 'like')}) ORDER BY created_at DESC",
+                    o=owner, n=name, like=f"{_escaped(name)}-%",
                 )
             )  # fmt: skip
         entries = [self._entry(row) for row in rows]
         for entry in entries:
             if name in (entry.name, entry.job_id):
                 return entry
-        if (self.home / "sweeps" / name / "sweep.json").exists():
+        if self.foreign and self.find(Query(owner=owner, group=name, limit=1)):
+            raise ExperimentError(
+                f"{owner}/{name} is a group of runs", hint=f"`spritz runs --user {owner} --group {name}` lists them"
+            )
+        if os.path.exists(self.home / "sweeps" / name / "sweep.json"):
             raise ExperimentError(f"{name} is a sweep", hint=f"`spritz sweep --status {name}` shows it and its trials")
-        if (self.home / "pipelines" / name / "pipeline.json").exists():
+        if os.path.exists(self.home / "pipelines" / name / "pipeline.json"):
             raise ExperimentError(f"{name} is a pipeline", hint=f"`spritz pipeline show {name}` shows it and its steps")
         if entries:
             return entries[0]
-        raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
+        near = self._similar(name, owner)
+        if near and os.path.basename(self.get(near, owner).directory) == name:
+            raise ExperimentError(f"{name} has another name now: {near}")
+        whose = f"{owner}/" if self.foreign else ""
+        raise ExperimentError(
+            f"{whose}{name}: no such run" + (f" (did you mean {whose}{near}?)" if near else ""),
+            hint=f"`spritz runs{f' --user {owner}' if self.foreign else ''}` lists them",
+        )
+
+    def _similar(self, name: str, owner: str) -> str:
+        """The run that was probably meant: the present name of a renamed one, else by typing errors; "" without any.
+
+        Names are compared without their numbers, of which there are few even among tens of thousands of runs.
+        """
+        with self._begin() as connection:
+            rows = _execute(
+                connection, "SELECT name, directory FROM runs WHERE owner = :o ORDER BY created_at DESC", o=owner
+            )
+            newest: dict[str, str] = {}
+            names: set[str] = set()
+            for other, directory in rows:
+                if name == os.path.basename(directory):
+                    return str(other)
+                names.add(other)
+                newest.setdefault(_NUMBERS.sub("", other), other)
+        base = _NUMBERS.sub("", name)
+        near = nearest(base, newest)
+        if near is None:
+            return ""
+        wanted = near + name[len(base) :]
+        return wanted if wanted in names else newest[near]
 
     def later_attempt(self, entry: Entry) -> str:
         """Name of the newest attempt of a pipeline's step, NAME.N, whose first attempt is `entry`; "" without any."""
@@ -370,6 +460,11 @@ class Store:
             return ""
         attempts = self.find(Query(owner=entry.owner, group=entry.run_group))
         return next((attempt.name for attempt in attempts if attempt.name.startswith(f"{entry.name}.")), "")
+
+    def owners(self) -> list[str]:
+        """Users who have runs in the index."""
+        with self._begin() as connection:
+            return [owner for (owner,) in _execute(connection, "SELECT DISTINCT owner FROM runs ORDER BY owner")]
 
     def trees(self) -> dict[str, str]:
         """Name -> tree of its snapshot, of the runs of all owners."""
@@ -386,7 +481,7 @@ class Store:
         values["tags"] = tuple(json.loads(values["tags"] or "[]"))
         values["metrics"] = json.loads(values["metrics"] or "{}")
         values["changed"] = bool(values["changed"])
-        for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
+        for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group", "note"):
             values[key] = values[key] or ""
         return Entry(**values)
 
@@ -410,20 +505,25 @@ class Store:
                 # PostgreSQL's IF NOT EXISTS fails if another process creates them at the same moment.
                 if not self._database.has_table("layout"):
                     raise
-        if 0 < self._layout() < LAYOUT:
-            try:
-                with self._database.begin() as transaction:
-                    _execute(transaction, "ALTER TABLE runs ADD COLUMN changed INTEGER")
-            except ExperimentError:
-                # Another process may have been faster, or killed before it set the number: then the column is there.
-                with self._database.begin() as transaction:
-                    list(_execute(transaction, "SELECT changed FROM runs LIMIT 1"))
+        before = self._layout()
+        if 0 < before < LAYOUT:
+            for number in range(before + 1, LAYOUT + 1):
+                self._add_column(_ADDED[number])
             with self._database.begin() as transaction:
                 _execute(transaction, "UPDATE layout SET number = :number", number=LAYOUT)
         if self._layout() > LAYOUT:
-            url = secrets.masked_text(self._url)
+            url = secrets.masked_text(self.url)
             raise ExperimentError(f"{url} was made by a later release of spritz", hint="use that release")
         self._checked = True
+
+    def _add_column(self, column: str) -> None:
+        try:
+            with self._database.begin() as transaction:
+                _execute(transaction, f"ALTER TABLE runs ADD COLUMN {column}")
+        except ExperimentError:
+            # Another process may have been faster, or killed before it set the number: then the column is there.
+            with self._database.begin() as transaction:
+                list(_execute(transaction, f"SELECT {column.partition(' ')[0]} FROM runs LIMIT 1"))
 
     def _layout(self) -> int:
         """Version of the tables in the database; 0 while another process creates them."""
@@ -449,11 +549,23 @@ def _known(run: Run) -> dict[str, Any]:
         "parent": run.parent,
         "run_group": run.group,
         "tags": json.dumps(run.tags),
+        "note": run.note,
     }
 
 
 def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:
     return transaction.execute(statement, values)
+
+
+#: A pattern with `_escaped` parts. A backslash would be read as such in the JSON of tags.
+_LIKE = "{} LIKE :{} ESCAPE '!'"
+#: Columns in which a search looks for a text.
+_TEXTS = ("name", "command", "note")
+
+
+def _escaped(text: str) -> str:
+    """The text for a pattern of LIKE, in which it stands for itself."""
+    return re.sub("([!%_])", r"!\1", text)
 
 
 def _conditions(query: Query) -> tuple[str, dict[str, Any]]:
@@ -464,13 +576,17 @@ def _conditions(query: Query) -> tuple[str, dict[str, Any]]:
             parts.append(f"{column} = :{column}")
             values[column] = value
     if query.text:
-        parts.append(
-            "(lower(name) LIKE :text OR lower(command) LIKE :text OR job_id = :plain OR commit_id LIKE :begin)"
-        )
-        values |= {"text": f"%{query.text.lower()}%", "plain": query.text, "begin": f"{query.text}%"}
+        # As it is too: the database may know the small letters of ASCII alone.
+        forms = [(f"lower({column})", "text") for column in _TEXTS] + [(column, "same") for column in _TEXTS]
+        inside = " OR ".join(_LIKE.format(*form) for form in forms)
+        tags, commit = _LIKE.format("tags", "text_tag"), _LIKE.format("commit_id", "begin")
+        parts.append(f"({inside} OR {tags} OR job_id = :plain OR {commit})")
+        plain = _escaped(query.text)
+        values |= {"text": f"%{plain.lower()}%", "same": f"%{plain}%", "plain": query.text, "begin": f"{plain}%"}
+        values["text_tag"] = f"%{_escaped(json.dumps(query.text))}%"
     if query.tag:
-        parts.append("tags LIKE :tag")
-        values["tag"] = f"%{json.dumps(query.tag)}%"
+        parts.append(_LIKE.format("tags", "tag"))
+        values["tag"] = f"%{_escaped(json.dumps(query.tag))}%"
     if query.states:
         parts.append(f"state IN ({', '.join(f':s{n}' for n in range(len(query.states)))})")
         values |= {f"s{n}": state for n, state in enumerate(query.states)}
