@@ -40,6 +40,7 @@ SPRITZ = (
         "diff",
         "rerun",
         "logs",
+        "share",
         "cancel",
         "remove",
         "track",

@@ -11,6 +11,8 @@ from spritz.experiments.errors import ExperimentError
 
 #: Help for an argument RUN.
 RUN_HELP = "name of a run, a prefix of it (the newest matches), or a job number"
+#: The same for commands that change nothing of it.
+ANY_RUN_HELP = f"{RUN_HELP}; USER/RUN for another user's"
 
 
 class Terminal(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,14 @@ def test_mlflows_runs_with_the_runs_tag_are_read_and_nested_ones_are_not(tmp_pat
             server.answer("/api/2.0/mlflow/runs/create", created)
             server.log(f"{number:032x}", loss=float(number), other=7.0)
         assert metrics.latest(tmp_path, [("r-1", directory, 0.0)], whole=True) == {"r-1": {"loss": 0.0, "other": 7.0}}
-        both = [("r-1", directory, 0.0), ("r-2", directory, 0.0)]
-        assert metrics.latest(tmp_path, both, whole=True)["r-2"] == {"loss": 2.0, "other": 7.0}
-        assert Point("other", 7.0, 0.0, 1.0) in metrics.history(tmp_path, "r-1", directory)
+        second = shutil.copytree(directory, directory.with_name("r-2"))
+        both = [("r-1", directory, 0.0), ("renamed", second, 0.0)]
+        assert metrics.latest(tmp_path, both, whole=True)["renamed"] == {"loss": 2.0, "other": 7.0}
+        assert Point("other", 7.0, 0.0, 1.0) in metrics.history(tmp_path, directory)
 
 
 def test_a_server_that_is_away_takes_nothing_else_away(tmp_path: Path, directory: Path) -> None:
     serving(tmp_path, directory, "http://127.0.0.1:9")
     (directory / "metrics.jsonl").write_text('{"loss": 1}\n')
     assert metrics.latest(tmp_path, [("r-1", directory, 0.0)], whole=True) == {"r-1": {"loss": 1.0}}
-    assert metrics.history(tmp_path, "r-1", directory) == [Point("loss", 1.0)]
+    assert metrics.history(tmp_path, directory) == [Point("loss", 1.0)]

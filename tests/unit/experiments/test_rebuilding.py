@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import rebuilding
+from spritz.experiments.access import rebuilding
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Query, Store

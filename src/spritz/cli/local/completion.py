@@ -73,6 +73,8 @@ _WORDS = {
 
 #: Subcommands that take names of runs, and of other things. The word RUN says it of the others.
 _BY_NAME = frozenset({"cancel", "remove"})
+#: Those that take runs of other users too.
+_READING = frozenset({"show", "diff", "compare", "branch", "logs", "files", "checkpoints", "rerun"})
 
 #: Options of `spritz SUBCOMMAND` are looked up when the user presses Tab: importing all subcommands would delay each
 #: new shell.
@@ -109,7 +111,7 @@ def words_of(name: str, action: str = "") -> list[str]:
                 words += [word for word in argument.option_strings if word.startswith("--")]
                 words += [str(word) for word in argument.choices or () if not argument.option_strings]
                 if not argument.option_strings and (name in _BY_NAME or str(argument.metavar).startswith("RUN")):
-                    words += names()
+                    words += names(of_others=name in _READING)
     return list(dict.fromkeys(words))
 
 

@@ -16,7 +16,7 @@ def repository_for(code: Snapshot, here: Path) -> Path:
     Raises ExperimentError if there is none.
     """
     candidates = [here, Path(code.root)]
-    repositories = [Path(top) for place in candidates if place.is_dir() and (top := _top(place))]
+    repositories = [Path(top) for place in candidates if os.path.isdir(place) and (top := _top(place))]
     for repository in repositories:
         if not code.commit or _has(repository, code.commit):
             return repository

@@ -199,6 +199,38 @@ def keep_with(store: Path, tree: str, source: str) -> None:
     _git(store, "--git-dir", str(store), "update-ref", f"refs/sources/{tree}/{source}", commit)
 
 
+def pack(store: Path, trees: Sequence[str], target: Path) -> None:
+    """Write the objects of the trees below `target`, a directory like git's `objects`. Raises ExperimentError."""
+    (target / "pack").mkdir(parents=True, exist_ok=True)
+    words = ("pack-objects", "--revs", "-q", "--window=0", str(target / "pack" / "pack"))
+    _Git(store, {}, ("--git-dir", str(store)))(*words, given="".join(f"{tree}\n" for tree in trees))
+
+
+def receive(store: Path, code: Snapshot, places: Sequence[Path]) -> None:
+    """Store the trees of another user's snapshot, from directories of objects. Raises ExperimentError if they lack any.
+
+    git is not run in the other's repository, whose configuration may start programs; and the names of objects are
+    computed again, so that none has another content than its name says.
+    """
+    _make_store(store)
+    trees = [code.tree, *(source.tree for source in code.sources)]
+    at = ("--git-dir", str(store))
+    with _locked(store, fcntl.LOCK_SH):
+        for tree in trees:
+            if _run(store, (*at, "rev-list", "--objects", "--quiet", tree)).returncode:
+                environment = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(str, places))}
+                given = os.fsencode(f"{tree}\n")
+                packed = _run(store, (*at, "pack-objects", "--revs", "-q", "--stdout"), environment, given)
+                if packed.returncode:
+                    raise _failed(("pack-objects",), packed)
+                stored = _run(store, (*at, "index-pack", "--stdin", "--strict"), given=packed.stdout)
+                if stored.returncode:
+                    raise _failed(("index-pack",), stored)
+            _keep(store, tree, ())
+        for source in code.sources:
+            keep_with(store, code.tree, source.tree)
+
+
 def missing(store: Path, tree: str, paths: Sequence[str]) -> list[str]:
     """Those of the paths that the tree does not have. Raises ExperimentError."""
     if not paths:

@@ -6,17 +6,18 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from spritz.experiments.access import others
 from spritz.experiments.code import branches
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("branch", nargs="?", default="", metavar="BRANCH", help="its name (default: the run's)")
     parser.add_argument("--worktree", metavar="DIR", help="check it out into a new working tree, DIR")
 
@@ -25,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """Your own working tree and its branch stay as they are."""
     base = home()
-    entry = Store(base).get(arguments.run, submission.user())
+    _, entry = others.find(Store(base), arguments.run, submission.user(), need_code=True)
     ran = record.read(Path(entry.directory))
     code = submission.snapshot_of(ran)
     if code is None:

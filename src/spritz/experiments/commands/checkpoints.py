@@ -7,11 +7,12 @@ from argparse import ArgumentParser, Namespace
 from datetime import datetime
 from pathlib import Path
 
+from spritz.experiments.access import others
 from spritz.experiments.cluster import slurm
 from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting, size
 from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
@@ -20,7 +21,7 @@ from spritz.experiments.results.checkpoints import Checkpoint
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("--dir", action="append", default=[], metavar="DIR",
                         help="also search here, for a run that writes outside its code directory")  # fmt: skip
     parser.add_argument("--keep-last", type=int, metavar="N", help="policy: keep the newest N (at least 1)")
@@ -35,7 +36,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     """0; 1 if something could not be removed."""
     base = home()
     store = Store(base)
-    entry = store.get(arguments.run, submission.user())
+    store, entry = others.find(store, arguments.run, submission.user())
+    if store.foreign and arguments.prune:
+        raise ExperimentError(f"--prune: only {entry.owner} can remove checkpoints of {arguments.run}")
     states.refresh(store, [entry])
     directory = Path(entry.directory)
     known = record.read(directory)
@@ -55,7 +58,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         raise ExperimentError(f"--keep-best {arguments.keep_best}: METRIC, METRIC:min or METRIC:max", exit_code=2)
     values: dict[Checkpoint, float] = {}
     if metric:
-        points = metrics.history(base, entry.name, directory)
+        points = metrics.history(store.home, directory)
         values = {item: value for item in listed if (value := checkpoints.value_of(item, metric, points)) is not None}
         if listed and not values:
             raise ExperimentError(f"no checkpoint of {entry.name} has a value of {metric}", hint="nothing was removed")

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments.access import others
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Entry, Query, Store
@@ -26,7 +27,7 @@ _CELL_MAX = 32
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="*", help=RUN_HELP)
+    parser.add_argument("runs", metavar="RUN", nargs="*", help=ANY_RUN_HELP)
     parser.add_argument("--group", default="", help="also all runs of a sweep, pipeline or array")
     parser.add_argument("--columns", default="", metavar="NAMES",
                         help="these columns, as lr,loss,torch* (default: what differs, and the metrics)")  # fmt: skip
@@ -40,10 +41,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     store = Store(home())
-    entries = _entries(store, arguments)
-    states.refresh_or_tell(store, entries, terminal)
-    entries = [store.get(entry.name, entry.owner) for entry in entries]
-    runs = [_compared(store, entry) for entry in entries]
+    located = _entries(store, arguments)
+    for index in {id(index): index for index, _ in located}.values():
+        states.refresh_or_tell(index, [entry for other, entry in located if other is index], terminal)
+    located = [(index, index.get(entry.name, entry.owner)) for index, entry in located]
+    runs = [_compared(index, entry) for index, entry in located]
     if arguments.sort:
         name, _, direction = arguments.sort.rpartition(":") if ":" in arguments.sort else (arguments.sort, "", "")
         if direction not in ("", "asc", "desc"):
@@ -54,7 +56,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out(json.dumps(_as_json(runs), indent=1) + "\n")
         return 0
     if arguments.plot or arguments.html:
-        return _curves(arguments, terminal, {entry.name: entry for entry in entries}, [run.name for run in runs])
+        entries = {submission.shown_name(entry): (index, entry) for index, entry in located}
+        return _curves(arguments, terminal, entries, [run.name for run in runs])
     columns, hidden = _chosen(runs, arguments.columns)
     terminal.out(table(runs, columns))
     if hidden:
@@ -62,16 +65,16 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _entries(store: Store, arguments: Namespace) -> list[Entry]:
-    """The runs of the command line in its order, each once."""
+def _entries(store: Store, arguments: Namespace) -> list[tuple[Store, Entry]]:
+    """The runs of the command line in its order, each once, with the index that has each."""
     owner = submission.user()
-    entries = [store.get(name, owner) for name in arguments.runs]
+    entries = [others.find(store, name, owner) for name in arguments.runs]
     if arguments.group:
         group = store.find(Query(owner=owner, group=arguments.group))
         if not group:
             raise ExperimentError(f"--group {arguments.group}: no runs", hint="`spritz runs` lists runs and groups")
-        entries += reversed(group)
-    unique = list({(entry.owner, entry.name): entry for entry in entries}.values())
+        entries += [(store, entry) for entry in reversed(group)]
+    unique = list({(entry.owner, entry.name): (index, entry) for index, entry in entries}.values())
     if len(unique) < 2:
         raise ExperimentError(
             "two runs or more are needed", hint="spritz compare RUN RUN …, or --group NAME", exit_code=2
@@ -95,7 +98,7 @@ def _compared(store: Store, entry: Entry) -> comparison.Run:
     seconds = entry.ended_at - entry.started_at if entry.ended_at and entry.started_at else None
     parameters = {name: str(parameter) for name, parameter in run.parameters.items()}
     return comparison.Run(
-        entry.name,
+        submission.shown_name(entry),
         entry.state,
         seconds,
         {
@@ -182,9 +185,12 @@ def _as_json(runs: Sequence[comparison.Run]) -> dict[str, Any]:
     }
 
 
-def _curves(arguments: Namespace, terminal: Terminal, entries: dict[str, Entry], order: Sequence[str]) -> int:
-    base = home()
-    points = {name: metrics.history(base, name, Path(entries[name].directory)) for name in order}
+def _curves(
+    arguments: Namespace, terminal: Terminal, entries: dict[str, tuple[Store, Entry]], order: Sequence[str]
+) -> int:
+    points = {
+        name: metrics.history(index.home, Path(entry.directory)) for name in order for index, entry in [entries[name]]
+    }
     names = sorted({point.name for course in points.values() for point in course})
     if arguments.plot:
         _require(arguments.plot, "--plot", names)

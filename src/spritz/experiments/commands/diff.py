@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments.access import others
 from spritz.experiments.code import interpreters, snapshot
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
@@ -20,8 +21,8 @@ _PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_",
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("old", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("new", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("old", metavar="RUN", help=ANY_RUN_HELP)
+    parser.add_argument("new", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--stat", action="store_true", help="list files and line counts instead of the code's changes")
 
@@ -29,10 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     base = home()
-    store = Store(base)
-    entries = [store.get(name, submission.user()) for name in (arguments.old, arguments.new)]
-    states.refresh_or_tell(store, entries, terminal)
-    entries = [store.get(entry.name, entry.owner) for entry in entries]
+    entries, homes = [], []
+    for name in (arguments.old, arguments.new):
+        store, entry = others.find(Store(base), name, submission.user())
+        states.refresh_or_tell(store, [entry], terminal)
+        entries.append(store.get(entry.name, entry.owner))
+        homes.append(store.home)
     directories = [Path(entry.directory) for entry in entries]
     old, new = (record.read(directory) for directory in directories)
     parts: list[tuple[str, list[Change]]] = [
@@ -41,7 +44,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         (
             "Environment",
             _environment(
-                record.surroundings(base, directories[0], old), record.surroundings(base, directories[1], new)
+                record.surroundings(homes[0], directories[0], old), record.surroundings(homes[1], directories[1], new)
             ),
         ),
         ("Sources", _changed(_sources(old), _sources(new))),
@@ -58,10 +61,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             for title, difference in parts
         }
         same = trees[0] == trees[1] if all(trees) else None
-        answer = {"old": old.name, "new": new.name, "changes": changes, "same_code": same, "code": code}
+        names = dict(zip(("old", "new"), map(submission.shown_name, entries), strict=True))
+        answer = {**names, "changes": changes, "same_code": same, "code": code}
         terminal.out(json.dumps(answer, indent=1) + "\n")
         return 0
-    terminal.out(f"{old.name} → {new.name}\n")
+    terminal.out(" → ".join(map(submission.shown_name, entries)) + "\n")
     for title, difference in parts:
         if difference:
             terminal.out(f"\n{title}\n" + "".join(f"  {change.line}\n" for change in difference))

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from spritz.experiments.access import others
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting, size
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting, size
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
@@ -21,7 +22,7 @@ from spritz.experiments.results import written
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument(
         "pattern", nargs="?", default="*", metavar="PATTERN", help="only paths that match, as 'out/*.pt'"
     )
@@ -34,11 +35,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """0; 1 if no file matches."""
     base = home()
-    entry = Store(base).get(arguments.run, submission.user())
+    _, entry = others.find(Store(base), arguments.run, submission.user())
     directory = Path(entry.directory)
     known = record.read(directory)
     if not known.code:
         raise ExperimentError(f"{entry.name} ran in place: its files are where its command was called")
+    if os.path.isdir(directory / "code") and not os.access(directory / "code", os.R_OK | os.X_OK):
+        raise ExperimentError(
+            f"{directory}/code is not readable for you", hint=f"{entry.owner} can open it: its files keep their modes"
+        )
     changed = [
         file
         for file in written.files(base, directory, known)

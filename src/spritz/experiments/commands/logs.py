@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from spritz.experiments.access import others
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records.store import Store
 from spritz.experiments.results import failures, logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
     parser.add_argument("--rank", type=int, help="only this rank's output")
     parser.add_argument("--grep", metavar="PATTERN", help="lines that match this regular expression")
@@ -28,11 +30,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """0; with --grep 1 if nothing matches."""
-    store = Store(home())
-    entry = store.get(arguments.run, submission.user())
+    store, entry = others.find(Store(home()), arguments.run, submission.user())
     states.refresh(store, [entry])
     entry = store.get(entry.name, entry.owner)
     directory = Path(entry.directory)
+    if store.foreign and not os.access(directory / "log", os.R_OK | os.X_OK):
+        raise ExperimentError(
+            f"the log of {arguments.run} is not shared yet: it may have secrets until its command ends",
+            hint=f"{entry.owner} can share the run again then",
+        )
     try:
         pattern = re.compile(arguments.grep) if arguments.grep else None
     except re.error as error:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import calling, secrets
+from spritz.experiments.access import others
 from spritz.experiments.code import restoring
 from spritz.experiments.commands import diff
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import RUN_HELP, Terminal, reporting, tell_unfrozen
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting, tell_unfrozen
 from spritz.experiments.job import settings, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
@@ -25,7 +26,7 @@ _SHOWN = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
                         help="change --NAME VALUE or NAME=VALUE of the command, or add it in its form")  # fmt: skip
     parser.add_argument("--new-code", action="store_true", help="use the code that is in this directory now")
@@ -42,10 +43,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """The command's exit status; with -d 0."""
-    base = home()
-    store = Store(base)
-    entry = store.get(arguments.run, submission.user())
-    old = record.read(Path(entry.directory))
+    store = Store(home())
+    theirs, entry = others.find(store, arguments.run, submission.user(), need_code=not arguments.new_code)
+    old, differs = others.as_ours(record.read(Path(entry.directory)), entry.owner, submission.user())
+    for line in differs:
+        terminal.err(f"spritz: {line}\n")
     files = _files(old, Path(entry.directory), arguments.changes)
     if any(secrets.MASK in word for word in old.command):
         raise ExperimentError(
@@ -74,7 +76,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             hint="--new-code runs with the code in this directory",
         )
     options = run_command.options_of(arguments, settings.Settings(run=before))
-    around = record.surroundings(base, Path(entry.directory), old)
+    around = record.surroundings(theirs.home, Path(entry.directory), old)
     request = submission.Request(
         command=tuple(changed(old.command, arguments.changes)),
         directory=Path.cwd() if code is None else Path(code.root) / code.directory,

@@ -14,7 +14,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from spritz.experiments.errors import ExperimentError
@@ -51,7 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--since", default="", help="runs since a date, or 2h, 3d, 1w ago")
     parser.add_argument("--until", default="", help="runs before that time")
-    parser.add_argument("--user", default="", help="runs of another user, if the index is shared (default: yours)")
+    parser.add_argument(
+        "--user", default="", help="runs of another user that you may read, or of `all` users (default: yours)"
+    )
     parser.add_argument("-n", "--limit", type=int, help="show at most this many (0: all; default: 20)")
     parser.add_argument("--rebuild", action="store_true", help="first restore runs that are missing from a lost index")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -63,17 +65,13 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     metrics = [_metric(text) for text in arguments.metric]
     limit = _LIMIT if arguments.limit is None else max(0, arguments.limit)
     store = Store(home())
-    owner = arguments.user or submission.user()
-    if owner == submission.user():
-        if arguments.rebuild:
-            from spritz.experiments import rebuilding
+    if arguments.rebuild:
+        from spritz.experiments.access import rebuilding
 
-            added = rebuilding.rebuild(store, owner, _progress(terminal))
-            terminal.err(f"spritz: {len(added)} runs were not in the index\n")
-            states.refresh_or_tell(store, [entry for entry in added if entry.job_id], terminal)
-        states.refresh_or_tell(store, store.open_runs(owner), terminal)
+        added = rebuilding.rebuild(store, submission.user(), _progress(terminal))
+        terminal.err(f"spritz: {len(added)} runs were not in the index\n")
+        states.refresh_or_tell(store, [entry for entry in added if entry.job_id], terminal)
     query = Query(
-        owner=owner,
         text=arguments.text,
         branch=arguments.branch,
         tag=arguments.tag,
@@ -85,18 +83,29 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         limit=limit + 1 if limit else 0,
     )
     single = arguments.all or arguments.json or bool(query.text or wanted or query.group or metrics)
-    entries: Sequence[Entry | Group] = store.find(query) if single else store.find_folded(query)
+    stores = _stores(store, arguments.user)
+    entries: list[Entry | Group] = []
+    groups: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for index, owner in stores:
+        states.refresh_or_tell(index, _open(index, owner), terminal)
+        own_query = replace(query, owner=owner)
+        listed = index.find(own_query) if single else index.find_folded(own_query)
+        entries += listed
+        groups |= {(owner, group.name): _described(index, group) for group in listed if isinstance(group, Group)}
+    entries.sort(key=lambda line: _newest(line).created_at, reverse=True)
     more = bool(limit) and len(entries) > limit
     entries = entries[:limit] if more else entries
     if arguments.json:
         terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
     elif entries:
-        groups = {group.name: _described(store, group) for group in entries if isinstance(group, Group)}
         terminal.out(table(entries, [name for name, _, _ in metrics], groups))
-        if groups:
-            terminal.err(f"`spritz runs --group {next(iter(groups))}` lists the runs of a group; -a lists all.\n")
-    elif store.find(Query(owner=owner, limit=1)):
+        if group := next((line for line in entries if isinstance(line, Group)), None):
+            user = f"--user {group.newest.owner} " if group.newest.owner != submission.user() else ""
+            terminal.err(f"`spritz runs {user}--group {group.name}` lists the runs of a group; -a lists all.\n")
+    elif any(index.find(Query(owner=owner, limit=1)) for index, owner in stores):
         terminal.out("No run matches.\n")
+    elif arguments.user not in ("", submission.user()):
+        terminal.out("No runs that you may read.\n")
     elif count := sum(1 for _ in (home() / "runs").glob("*/run.json")):
         terminal.out(f"The index has no runs, but {home()}/runs has {count}: `spritz runs --rebuild` restores them.\n")
     else:
@@ -104,6 +113,28 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if more and arguments.limit is None:
         terminal.err(f"There are more: -n {5 * limit}, -n 0 for all, or a search (`spritz runs --help`).\n")
     return 0
+
+
+def _stores(store: Store, user: str) -> list[tuple[Store, str]]:
+    """(index, owner) of those whose runs are listed. Raises ExperimentError if one user's cannot be read."""
+    me = submission.user()
+    if user in ("", me):
+        return [(store, me)]
+    from spritz.experiments.access import others
+
+    return [(store, me), *others.stores(store, me)] if user == "all" else [(others.store_of(store, user, me), user)]
+
+
+def _open(index: Store, owner: str) -> list[Entry]:
+    """Runs whose state may have changed; of another user those whose record can be read."""
+    entries = index.open_runs(owner)
+    if not index.foreign:
+        return entries
+    return [entry for entry in entries if entry.job_id and os.access(f"{entry.directory}/run.json", os.R_OK)]
+
+
+def _newest(line: Entry | Group) -> Entry:
+    return line.newest if isinstance(line, Group) else line
 
 
 def _progress(terminal: Terminal) -> Callable[[int, int], None]:
@@ -155,6 +186,8 @@ def _described(store: Store, group: Group) -> tuple[str, str, str]:
     A pipeline's state is that of its steps: earlier attempts of a step, which failed, do not count.
     """
     count = ", ".join(f"{number} {word.lower()}" for word, number in sorted(group.states.items()))
+    if store.foreign:
+        return _state(group.states), "", f"[{count}] {group.newest.command}"
     if (store.home / "pipelines" / group.name / "pipeline.json").exists():
         from spritz.experiments.pipelines import graph
         from spritz.experiments.pipelines import state as pipelines
@@ -192,17 +225,19 @@ def _state(states: Mapping[str, int]) -> str:
 def table(
     entries: Sequence[Entry | Group],
     wanted: Sequence[str] = (),
-    groups: Mapping[str, tuple[str, str, str]] | None = None,
+    groups: Mapping[tuple[str, str], tuple[str, str, str]] | None = None,
 ) -> str:
     """A table with columns as wide as their values, separated by two blanks; only the `wanted` metrics.
 
-    `groups` are (state, metrics, command) by name. On a terminal the command is cut, so that a run takes one line.
+    `groups` are (state, metrics, command) by owner and name. On a terminal the command is cut, so that a run takes one
+    line.
     """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
+    me = submission.user()
     for item in entries:
         if isinstance(item, Group):
             entry, name = item.newest, item.name
-            state, metrics, command = (groups or {})[item.name]
+            state, metrics, command = (groups or {})[entry.owner, name]
             job_id = entry.job_id.partition("_")[0]
         else:
             entry, name, job_id, command = item, item.name, item.job_id, item.command
@@ -212,7 +247,7 @@ def table(
         end = item.ended_at or (time.time() if item.started_at else None)
         rows.append(
             (
-                name,
+                name if entry.owner == me else f"{entry.owner}/{name}",
                 state,
                 job_id,
                 datetime.fromtimestamp(begin).strftime("%m-%d %H:%M"),

@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 
 from spritz.experiments import imports, notify
+from spritz.experiments.access import others
 from spritz.experiments.cluster import advice, slurm
 from spritz.experiments.code import interpreters, restoring
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interactive import attach
-from spritz.experiments.interface import RUN_HELP, Terminal, clock, reporting
+from spritz.experiments.interface import ANY_RUN_HELP, Terminal, clock, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
@@ -32,7 +33,7 @@ _WAITING = frozenset({"PENDING", "PAUSED"})
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=ANY_RUN_HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--markdown", action="store_true", help="a section of Markdown, as for a paper")
     parser.add_argument(
@@ -48,13 +49,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    store = Store(home())
-    entry = store.get(arguments.run, submission.user())
+    store, entry = others.find(Store(home()), arguments.run, submission.user())
     states.refresh_or_tell(store, [entry], terminal)
     entry = store.get(entry.name, entry.owner)
     directory = Path(entry.directory)
     if arguments.usage or arguments.html:
-        return _usage(arguments, terminal, entry)
+        return _usage(arguments, terminal, store, entry)
     known = record.read(directory)
     if arguments.markdown:
         terminal.out(markdown.text(entry, known, record.surroundings(store.home, directory, known)))
@@ -73,7 +73,7 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
     """A label and a value on each line; lines without a label continue the value above."""
     # Slurm has 0 for a job that was cancelled before it started.
     has_status = entry.exit_code is not None and (entry.exit_code or entry.state == "COMPLETED")
-    yield f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if has_status else "")
+    yield f"{submission.shown_name(entry)}  {entry.state}" + (f", exit status {entry.exit_code}" if has_status else "")
     if reason := failures.explain(directory, entry.state, entry.exit_code):
         yield f"  {reason}"
     if later := store.later_attempt(entry):
@@ -101,9 +101,11 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
     for label, value in (
         ("Tags", ", ".join(run.tags)),
         ("Data", ", ".join(run.data)),
-        ("Parent", run.parent),
+        ("Note", run.note),
+        ("Parent", entry.parent or run.parent),
         ("Group", run.group),
         ("Metrics", ", ".join(metrics)),
+        ("Renamed", f"from {directory.name}" if directory.name != entry.name else ""),
     ):
         if value:
             yield f"{label:<11}{value}"
@@ -111,7 +113,7 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
         use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
         for at, text in enumerate(use):
             yield f"{'Used' if not at else '':<11}{text}"
-    if files := written.files(store.home, directory, run):
+    if files := written.files(home(), directory, run):
         yield f"Wrote      {written.summary(files)}"
     if missing := notify.unsent(directory):
         yield f"Notify     {missing}"
@@ -149,13 +151,13 @@ def _code_lines(run: Run, directory: Path) -> Iterator[str]:
         yield f"Unfrozen   imported from outside the snapshot: {', '.join(imported[:3])}{more}"
 
 
-def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
+def _usage(arguments: Namespace, terminal: Terminal, store: Store, entry: Entry) -> int:
     directory = Path(entry.directory)
     try:
         pattern = re.compile(arguments.grep) if arguments.grep else None
     except re.error as error:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
-    points = metrics.history(home(), entry.name, directory)
+    points = metrics.history(store.home, directory)
     collected = usage.collect(directory, points, pattern)
     if arguments.json:
         terminal.out(json.dumps({**asdict(collected), "points": [asdict(point) for point in points]}) + "\n")

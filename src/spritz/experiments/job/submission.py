@@ -25,7 +25,7 @@ from spritz.experiments.job import containers, resuming, run_environment, script
 from spritz.experiments.job.settings import RunOptions, Settings, default_name
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
-from spritz.experiments.records.store import Query, Store
+from spritz.experiments.records.store import Entry, Query, Store
 from spritz.experiments.results import event_files
 
 
@@ -72,6 +72,11 @@ def job_number(name: str) -> str:
         return Store(home()).get(name, user()).job_id
     except ExperimentError:
         return ""
+
+
+def shown_name(entry: Entry) -> str:
+    """The run's name as commands take it: RUN, or OWNER/RUN of another user's run."""
+    return entry.name if entry.owner == user() else f"{entry.owner}/{entry.name}"
 
 
 def newest_names(count: int = 100) -> list[str]:
@@ -249,7 +254,7 @@ def _recorded(prepared: PreparedRequest, name: str, created_at: float, directory
     """The run's record, written into its new directory."""
     request = prepared.request
     around = request.surroundings
-    (directory / "log").mkdir(parents=True)
+    record.make(prepared.base, name)
     run = Run(
         name=name,
         user=user(),

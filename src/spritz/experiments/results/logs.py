@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ def files(directory: Path) -> list[tuple[int, int | None, Path]]:
     """(restart, rank, file) in reading order. The batch script has restart -1; it and srun have rank None."""
     logs: list[tuple[int, int | None, Path]] = []
     folder = directory / "log"
-    if (folder / "job.log").exists():
+    if os.path.exists(folder / "job.log"):  # `exists` of a path raises where another user may not look
         logs.append((-1, None, folder / "job.log"))
     try:
         names = sorted(path.name for path in folder.iterdir())

@@ -92,16 +92,19 @@ def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole:
     """Run -> last values, for runs given as (name, directory, creation). Without its server, values are missing."""
     by_run: dict[str, dict[str, float]] = {}
     servers: dict[str, tuple[inside.Client, list[str], float]] = {}
+    present: dict[str, str] = {}
     for name, directory, created_at in directories[:_RUNS_ASKED_MAX]:
         server = tracking.server_of(home, directory)
         if server is not None:
             _, names, since = servers.setdefault(server.url, (server, [], created_at))
-            names.append(name)
+            # The server has the name of the submission; the directory keeps it.
+            names.append(directory.name)
+            present[directory.name] = name
             servers[server.url] = (server, names, min(since, created_at))
     for server, names, since in servers.values():
         try:
             for name, values in tracking.last_values(server, names, since).items():
-                by_run.setdefault(name, {}).update(values)
+                by_run.setdefault(present[name], {}).update(values)
         except (inside.Unreachable, ValueError, KeyError):
             continue
     for name, directory, _ in directories:
@@ -113,19 +116,19 @@ def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole:
     }
 
 
-def history(home: Path, name: str, directory: Path) -> list[Point]:
+def history(home: Path, directory: Path) -> list[Point]:
     """All known values, in order of time."""
     points = list(written(directory))
     server = tracking.server_of(home, directory)
     if server is not None:
         try:
-            points += _logged(server, directory, name)
+            points += _logged(server, directory.name)
         except (inside.Unreachable, ValueError, KeyError):
             pass
     return sorted(points, key=lambda point: point.at)
 
 
-def _logged(server: inside.Client, directory: Path, name: str) -> Iterator[Point]:
+def _logged(server: inside.Client, name: str) -> Iterator[Point]:
     experiments = server.call("experiments/search", {"max_results": 1000}).get("experiments", [])
     query = {
         "experiment_ids": [experiment["experiment_id"] for experiment in experiments],

@@ -100,7 +100,7 @@ def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, *, versio
     directory = record.directory_of(prepared.base, sweep.name)
     if prepared.tracked is not None:
         # Trials find it by the sweep's name (`inside`).
-        directory.mkdir(parents=True, exist_ok=True)
+        record.make(prepared.base, sweep.name)
         submission.write_track(directory, whole, prepared.tracked, request)
     text = prepared.script_text(
         whole,
@@ -143,7 +143,7 @@ def prepare(sweep: Sweep, store: Store) -> None:
                 code=first["code"],
                 tags=first["tags"],
             )
-            (directory / "log").mkdir(parents=True, exist_ok=True)
+            record.make(sweep.home, name)
             if points is not None:
                 trials.write_parameters(directory, run.parameters, sweeps.assignments(sweep.plan, run.parameters))
             record.write(directory, run, durable=False)

@@ -12,6 +12,7 @@ from spritz.cli.call.context import Context
 _JOB = re.compile(r"\d[\w+.\[\],%-]*\Z")
 #: By name alone: it stands beside this package, which does not import it.
 _RUNS = "spritz.experiments.job.submission"
+_OTHERS = "spritz.experiments.access.others"
 
 
 def job_numbers(words: list[str], context: Context) -> list[str]:
@@ -27,6 +28,7 @@ def job_numbers(words: list[str], context: Context) -> list[str]:
     return numbers
 
 
-def names() -> list[str]:
-    """Names of the newest runs of this user, for tab completion."""
-    return list(import_module(_RUNS).newest_names())
+def names(*, of_others: bool = False) -> list[str]:
+    """Names of the newest runs of this user, for tab completion; and USER/RUN of those that others share."""
+    names = list(import_module(_RUNS).newest_names())
+    return [*names, *import_module(_OTHERS).newest_names()] if of_others else names

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ _BATCH = 500
 
 def missing(store: Store, owner: str) -> list[Path]:
     """Directories of runs without a row in the index, with those of other users."""
-    known = {entry.name for entry in store.find(Query(owner=owner))}
+    # A run that was renamed keeps its directory.
+    known = {os.path.basename(entry.directory) for entry in store.find(Query(owner=owner))}
     try:
         names = sorted(os.listdir(store.home / "runs"))
     except FileNotFoundError:
@@ -43,24 +44,25 @@ def rebuild(store: Store, owner: str, progress: Callable[[int, int], None]) -> l
     names: set[str] = set()
     for at in range(0, len(directories), _BATCH):
         progress(at, len(directories))
-        rows = list(_rows(directories[at : at + _BATCH], owner, shared))
+        restored = list(rows(directories[at : at + _BATCH], owner, shared))
         measured = metrics.latest(
-            store.home, [(run.name, directory, run.created_at) for run, directory, _ in rows], whole=False
+            store.home, [(run.name, directory, run.created_at) for run, directory, _ in restored], whole=False
         )
         store.restore(
             [
                 (run, directory, {**values, "metrics": json.dumps(measured.get(run.name, {}))})
-                for run, directory, values in rows
+                for run, directory, values in restored
             ]
         )
-        names.update(run.name for run, _, _ in rows)
+        names.update(run.name for run, _, _ in restored)
     progress(len(directories), len(directories))
     return [entry for entry in store.find(Query(owner=owner)) if entry.name in names] if names else []
 
 
-def _rows(
+def rows(
     directories: list[Path], owner: str, shared: dict[str, dict[str, Any]]
-) -> Iterator[tuple[Run, Path, Mapping[str, Any]]]:
+) -> Iterator[tuple[Run, Path, dict[str, Any]]]:
+    """(run, directory, columns of its row) for those directories that have a record of the owner."""
     for directory in directories:
         try:
             run = record.read(directory, shared)
