@@ -40,6 +40,7 @@ SPRITZ = (
         "diff",
         "rerun",
         "logs",
+        "edit",
         "share",
         "cancel",
         "remove",

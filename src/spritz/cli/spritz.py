@@ -57,6 +57,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("spritz.experiments.commands.logs", "show a run's output: all ranks, live or after the end"),
     "files": ("spritz.experiments.commands.files", "list and fetch the files that a run wrote"),
     "cancel": ("spritz.experiments.commands.cancel", "cancel runs, sweeps and pipelines by name"),
+    "edit": ("spritz.experiments.commands.upkeep.edit", "change tags, note and name of runs"),
     "share": ("spritz.experiments.commands.upkeep.share", "let other users see runs, as USER/RUN"),
     "remove": ("spritz.experiments.commands.remove", "remove old runs: records, logs, code and checkpoints"),
     "exec": ("spritz.experiments.commands.exec", "run a command in a running run, with its environment and GPUs"),

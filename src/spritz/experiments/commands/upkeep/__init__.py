@@ -1,4 +1,5 @@
 """What users do with their runs afterwards.
 
+`edit`    tags, notes and names
 `share`   who may see a run
 """
