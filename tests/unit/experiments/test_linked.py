@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_files_that_a_run_wrote(project: Path, home: Path, monkeypatch: pytest.M
     (target / "__pycache__" / "x.pyc").write_text("")
     found = written.files(home, home / "runs" / name, record.read(home / "runs" / name))
     assert [file.path for file in found] == ["model.pkl", "results/a.csv", "train.py"]
-    assert written.summary(found) == "3 files (1.97K): model.pkl, results/a.csv, train.py"
+    assert written.Totals.of(found).text == "3 files (1.97K): model.pkl, results/a.csv, train.py"
 
     told: list[str] = []
     terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
@@ -173,3 +174,20 @@ def test_files_that_a_run_wrote(project: Path, home: Path, monkeypatch: pytest.M
     assert (tmp_path / "got" / "model.pkl").exists()
     assert call("*.nothing", get=None) == 1
     assert "no file like *.nothing" in told[-1]
+
+
+def test_what_a_run_wrote_is_counted_once_after_each_end(project: Path, home: Path) -> None:
+    code = snapshot.take(project, home / "snapshots.git")
+    target = checked_out(home, code, [])
+    directory = home / "runs" / "r-1"
+    run = Run(name="r-1", user="me", created_at=1.0, command=["x"], code=submission.code_mapping(code))
+    record.append(directory, "ended", 2.0, restart=0, status=0)
+    (target / os.fsdecode(b"caf\xe9.txt")).write_text("12")
+    assert written.totals(home, directory, run).text == "1 file (2B): caf�.txt"
+    (target / "later.txt").write_text("1")
+    assert written.totals(home, directory, run).count == 1
+    record.append(directory, "started", 3.0, restart=1)
+    record.append(directory, "ended", 4.0, restart=1, status=0)
+    assert written.totals(home, directory, run).count == 2
+    (directory / "written.json").write_text("{")
+    assert written.totals(home, directory, run).count == 2

@@ -239,8 +239,8 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
     if reason := failures.explain(directory, state, status):
         terminal.err(f"spritz: {queued.name} {state}: {reason}\n")
-    if files := written.files(store.home, directory, queued):
-        terminal.err(f"spritz: {queued.name} wrote {written.summary(files)}; `spritz files {queued.name}`\n")
+    if (wrote := written.totals(store.home, directory, queued)).count:
+        terminal.err(f"spritz: {queued.name} wrote {wrote.text}; `spritz files {queued.name}`\n")
     advise(directory, entry, state, terminal)
     return status
 

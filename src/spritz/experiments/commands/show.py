@@ -113,8 +113,8 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
         use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
         for at, text in enumerate(use):
             yield f"{'Used' if not at else '':<11}{text}"
-    if files := written.files(home(), directory, run):
-        yield f"Wrote      {written.summary(files)}"
+    if entry.state in states.ENDED and (wrote := written.totals(home(), directory, run)).count:
+        yield f"Wrote      {wrote.text}"
     if missing := notify.unsent(directory):
         yield f"Notify     {missing}"
     yield f"Directory  {directory}"

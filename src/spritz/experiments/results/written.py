@@ -1,19 +1,28 @@
-"""The files that a run wrote into its directory: results beside the code of its snapshot."""
+"""The files that a run wrote into its directory: results beside the code of its snapshot.
+
+The directory of a run may have a million files. It is walked once after the run's end, and what was there is kept in
+`written.json`, so that showing a run costs the same for any of them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spritz.experiments.code import snapshot
 from spritz.experiments.interface import size
+from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 
 #: Directories that programs fill by the way.
 _CACHES = frozenset({"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".git"})
-_SHOWN = 3
+#: Names in a summary, and names that are kept.
+_SHOWN, _KEPT = 3, 100
+_FILE = "written.json"
 _MARK = ".git-snapshot-done"
 
 
@@ -26,11 +35,42 @@ class Written:
     changed_at: float
 
 
-def summary(files_written: Sequence[Written]) -> str:
-    """Number, size and the first names, in words."""
-    count = f"{len(files_written)} file{'s' if len(files_written) > 1 else ''}"
-    names = ", ".join(file.path for file in files_written[:_SHOWN]) + (" …" if len(files_written) > _SHOWN else "")
-    return f"{count} ({size(sum(file.size for file in files_written))}): {names}"
+@dataclass(frozen=True)
+class Totals:
+    """How much a run wrote: number and bytes of its files, and the first of their paths."""
+
+    count: int = 0
+    size: int = 0
+    paths: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, files_written: Sequence[Written]) -> Totals:
+        total = sum(file.size for file in files_written)
+        # A name may have bytes that are no text.
+        paths = (os.fsencode(file.path).decode("utf-8", "replace") for file in files_written[:_KEPT])
+        return cls(len(files_written), total, tuple(paths))
+
+    @property
+    def text(self) -> str:
+        """The totals in words, with the first names."""
+        count = f"{self.count} file{'s' if self.count > 1 else ''}"
+        names = ", ".join(self.paths[:_SHOWN]) + (" …" if self.count > _SHOWN else "")
+        return f"{count} ({size(self.size)}): {names}"
+
+
+def totals(home: Path, directory: Path, run: Run) -> Totals:
+    """What a run that has ended wrote, as counted after its end; again if it was started again since then."""
+    path = directory / _FILE
+    events = record.events(directory)
+    last_event = events[-1]["at"] if events else 0.0
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["last_event"] == last_event:
+            return Totals(int(kept["count"]), int(kept["size"]), tuple(kept["paths"]))
+    counted = Totals.of(files(home, directory, run))
+    with suppress(OSError):  # a run of another user, or a full disk
+        record.write_json(path, {"last_event": last_event, **asdict(counted)}, durable=False)
+    return counted
 
 
 def files(home: Path, directory: Path, run: Run) -> list[Written]:
