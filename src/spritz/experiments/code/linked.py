@@ -53,6 +53,11 @@ def _parts(code: Snapshot, word: str) -> list[str]:
     return parts
 
 
+def mounted(code: Snapshot, names: Sequence[str]) -> list[str]:
+    """Targets of links for a container, which brings environments of its own."""
+    return [os.path.join(code.root, name) for name in names if os.path.basename(name) not in ENVIRONMENTS]
+
+
 def lines(
     code: Snapshot, names: Sequence[str], checkout: str, elsewhere: Mapping[str, str] = MappingProxyType({})
 ) -> str:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import imports
+from spritz.experiments.code import outputs as persistent
 from spritz.experiments.errors import ExperimentError
 
 IGNORE_FILE = ".spritzignore"
@@ -110,9 +111,11 @@ def take(
     tree_bytes_max: int = TREE_BYTES_MAX,
     files_max: int = FILES_MAX,
     modules: Sequence[str] = (),
+    outputs: Sequence[str] = (),
 ) -> Snapshot:
     """Store the tree around `directory` in the repository `store`. `modules`: directories from which Python imports,
-    whose modules belong to it even where git ignores them (compiled and generated ones).
+    whose modules belong to it even where git ignores them (compiled and generated ones). `outputs`: paths relative to
+    `directory` that are left out.
 
     Raises ExperimentError if git is missing or fails, and, naming them, for files that are too large.
     """
@@ -121,10 +124,12 @@ def take(
     directory = Path(os.path.realpath(directory))
     _make_store(store)
     with _locked(store, fcntl.LOCK_SH):
-        return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max), modules)
+        return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max), modules, outputs)
 
 
-def _take(directory: Path, store: Path, limits: _Limits, modules: Sequence[str]) -> Snapshot:
+def _take(
+    directory: Path, store: Path, limits: _Limits, modules: Sequence[str], outputs: Sequence[str] = ()
+) -> Snapshot:
     repository = _repository_of(directory)
     root = repository.root if repository is not None else None
     if root is None and directory in (Path("/"), Path(os.path.realpath(Path.home()))):
@@ -132,7 +137,9 @@ def _take(directory: Path, store: Path, limits: _Limits, modules: Sequence[str])
             f"{directory} is no project: a snapshot would hold all of it",
             hint="run in the project's directory, or with --no-snapshot",
         )
-    tree, submodules = _tree_of(root if root is not None else directory, store, limits, repository, modules)
+    base = root if root is not None else directory
+    excluded = persistent.patterns(str(base), directory, outputs)
+    tree, submodules = _tree_of(base, store, limits, repository, modules, excluded)
     if root is None or repository is None:
         _keep(store, tree, ())
         return Snapshot(tree, str(directory), ".")
@@ -439,8 +446,9 @@ def _head_of(root: Path) -> tuple[str, str, str]:
 
 
 def _tree_of(
-    root: Path, store: Path, limits: _Limits, repository: _Repository | None, modules: Sequence[str] = ()
-) -> tuple[str, dict[str, str]]:
+    root: Path, store: Path, limits: _Limits, repository: _Repository | None, modules: Sequence[str] = (),
+    excluded: Sequence[str] = (),
+) -> tuple[str, dict[str, str]]:  # fmt: skip
     """The tree of the files below `root`, and its submodules with their commits."""
     with tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         index = Path(scratch) / "index"
@@ -460,7 +468,7 @@ def _tree_of(
         with suppress(FileNotFoundError):
             shutil.copy2(own_index, index)
         git = _Git(root, environment, base)
-        ignored = git.exclude_file(Path(scratch), store.parent)
+        ignored = git.exclude_file(Path(scratch), store.parent, excluded)
         if ignored is not None:
             git(
                 "-c",
@@ -600,11 +608,14 @@ class _Git:
             )
         return done.stdout
 
-    def exclude_file(self, scratch: Path, home: Path) -> Path | None:
-        """A file with the user's excludes, .spritzignore, and the home of runs if inside; None without the last two."""
+    def exclude_file(self, scratch: Path, home: Path, more: Sequence[str] = ()) -> Path | None:
+        """A file with the user's excludes, .spritzignore, `more` lines, and the home of runs if inside; None where only
+        the user's excludes apply.
+        """
         ignore_file = self._cwd / IGNORE_FILE
         root, inside = os.path.realpath(self._cwd), os.path.realpath(home)
         lines = f"/{os.path.relpath(inside, root)}/\n" if inside.startswith(f"{root}{os.sep}") else ""
+        lines += "".join(f"{line}\n" for line in more)
         if not ignore_file.exists() and not lines:
             return None
         users = os.fsdecode(_run(self._cwd, ("config", "--path", "core.excludesFile")).stdout).strip()

@@ -12,6 +12,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,10 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     group.add_argument(
         "--link", action="append", default=[], metavar="PATH",
         help="let the run see a file or directory that git ignores, such as data; repeatable",
+    )  # fmt: skip
+    group.add_argument(
+        "--outputs", action="append", default=[], metavar="PATH",
+        help="a file or directory that persists between runs of the project; repeatable",
     )  # fmt: skip
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     for action in parser._actions:
@@ -148,7 +153,7 @@ def options_of(arguments: Namespace, defaults: settings.Settings) -> settings.Ru
             raise ExperimentError(f"--env {name}: it is not set here", hint=f"--env {name}=VALUE sets it", exit_code=2)
         env[name] = value if equals else os.environ[name]
     options = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
-    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data", "link")}
+    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data", "link", "outputs")}
     return settings.merged(defaults, options | {"env": env})
 
 
@@ -169,14 +174,32 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if plan := _multirun(arguments, words, directory, terminal):
         from spritz.experiments.sweeps import foreground
 
+        if request.options.outputs:
+            terminal.err(f"spritz: all trials write to {', '.join(request.options.outputs)}\n")
         return foreground.launch(plan, request, store, terminal, detach=arguments.detach)
     queued = submission.launch(request, store)
     tell_unfrozen(queued.code, terminal)
+    tell_shared_outputs(queued, store, terminal)
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
         return 0
     return follow(queued, store, terminal)
+
+
+def tell_shared_outputs(queued: Run, store: Store, terminal: Terminal) -> None:
+    """Say which other run of the project has the same outputs at this moment."""
+    outputs, root = queued.options.get("outputs", ()), queued.code.get("root")
+    for entry in store.open_runs(queued.user) if outputs and root else ():
+        directory = Path(entry.directory)
+        if entry.name == queued.name or _ended(directory) is not None:
+            continue
+        with suppress(ExperimentError):
+            other = record.read(directory)
+            common = [path for path in outputs if path in other.options.get("outputs", ())]
+            if common and other.code.get("root") == root:
+                terminal.err(f"spritz: {entry.name} has not ended and writes to {', '.join(common)} too\n")
+                return
 
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:

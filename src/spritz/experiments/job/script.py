@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments.code import snapshot, sources
+from spritz.experiments.code import outputs, snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import containers, resuming
 from spritz.experiments.job.settings import RunOptions, per_node_gpus, sbatch_options
@@ -126,6 +126,9 @@ class Job:
     links: str = ""
     #: lines for the shell, after `setup`, that lead programs to the environment of the project or of an earlier run
     environment: str = ""
+    #: absolute targets of the links, for containers; and what persists between runs
+    linked: Sequence[str] = ()
+    outputs: Sequence[outputs.Output] = ()
     #: of the run's code beyond the project
     sources: Sequence[snapshot.Source] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
@@ -210,7 +213,9 @@ def _functions(job: Job) -> str:
     names = [*job.secret_names, *(SECRET_VARIABLE.format(place) for place in job.hidden)]
     masking = f"{inside} mask {' '.join(names)}; " if names else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
+    keeping = "keep_outputs; " if job.outputs else ""
     return f"""\
+{outputs.functions(job.outputs, _checkout(job))}\
 {_notifying(job.notifier, job.trials)}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" \\
@@ -229,14 +234,14 @@ finish() {{
     unfence
     [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
         python3 {shlex.quote(str(job.event_files))}
-    {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"
+    {masking}{keeping}say ended ", \\"status\\": $1"; {closing}exit "$1"
 }}
 """
 
 
 def _preparation(job: Job) -> str:
     """Lines that set the parameters, check out the code, go to its directory and export variables."""
-    code = '"$SPRITZ_RUN_DIR/code"' if job.trials else f"{shlex.quote(str(job.directory))}/code"
+    code = _checkout(job)
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     return "".join((
         f"{resuming.environment_line(job.options)}\nfence\n",
@@ -244,6 +249,7 @@ def _preparation(job: Job) -> str:
         resuming.script_lines(job.options, _shared_directory(job)),
         _SETTING_ASIDE.format(version=job.trials.version) if job.tree and job.trials and job.trials.version > 1 else "",
         snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
+        outputs.lines(job.outputs, code),
         job.links.replace("{code}", code),
         *(
             snapshot.checkout_lines(job.repository, source.tree, f"{_shared_directory(job)}/sources/{source.name}")
@@ -255,6 +261,11 @@ def _preparation(job: Job) -> str:
         _IDENTITIES.format(mark=job.mark),
         *(f"export {name}={shlex.quote(value)}\n" for name, value in job.options.env.items()),
     ))  # fmt: skip
+
+
+def _checkout(job: Job) -> str:
+    """The place of the run's code, quoted for the shell."""
+    return '"$SPRITZ_RUN_DIR/code"' if job.trials else f"{shlex.quote(str(job.directory))}/code"
 
 
 def _setup(job: Job) -> str:
@@ -531,6 +542,7 @@ def _mounted(job: Job) -> list[str]:
         mounts.append(shlex.quote(str(job.modules)))
     if job.imports:
         mounts.append(shlex.quote(str(job.imports)))
+    mounts += [shlex.quote(path) for path in (*job.linked, *(output.mounted for output in job.outputs))]
     return mounts
 
 

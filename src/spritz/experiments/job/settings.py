@@ -10,6 +10,7 @@ run:                      # options of `spritz run`, with underscores
   env: {OMP_NUM_THREADS: 8}
   slurm: ["--mem-per-gpu=64G"]
   link: [data]            # paths that git ignores, and that the run sees in its checkout
+  outputs: [out, study.db]  # paths that persist between runs of the project
   resumable: true
   max_time: 7d
 snapshot:
@@ -73,6 +74,8 @@ class RunOptions:
     data: tuple[str, ...] = ()
     #: paths that git ignores and that the run sees all the same (`linked`)
     link: tuple[str, ...] = ()
+    #: paths of the working tree that persist between runs (`outputs`)
+    outputs: tuple[str, ...] = ()
     #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
     track: str = ""
     experiment: str = ""
@@ -107,7 +110,7 @@ SLURM_OPTIONS = {
 }
 _NAMES = tuple(item.name for item in fields(RunOptions))
 TRACK_MODES = ("auto", "mlflow", "off")
-_LISTS = frozenset({"slurm", "setup", "tags", "data", "link"})
+_LISTS = frozenset({"slurm", "setup", "tags", "data", "link", "outputs"})
 _FLAGS = frozenset({"resumable"})
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from spritz.experiments import notify, secrets, tracking
 from spritz.experiments.cluster import slurm
-from spritz.experiments.code import interpreters, linked, programs, restoring, runners, snapshot, sources
+from spritz.experiments.code import interpreters, linked, outputs, programs, restoring, runners, snapshot, sources
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.job import containers, resuming, run_environment, script
@@ -107,6 +107,8 @@ class PreparedRequest:
     visible: Mapping[str, str]
     #: paths of the working tree that the checkout links to
     links: Sequence[str]
+    #: what persists between runs
+    outputs: Sequence[outputs.Output]
 
     @property
     def _repository(self) -> Path:
@@ -175,6 +177,8 @@ class PreparedRequest:
                 imports=sources.install(self.base),
                 links=self._link_lines(),
                 environment=self._environment_lines(),
+                linked=[] if code is None else linked.mounted(code, self.links),
+                outputs=self.outputs,
                 sources=() if code is None else code.sources,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
@@ -219,6 +223,7 @@ def prepare(
         environment=environment,
         visible=visible,
         links=links,
+        outputs=[] if code is None else outputs.resolve(code.root, code.directory, request.options.outputs),
     )
 
 
@@ -368,7 +373,8 @@ def freeze(directory: Path, settings: Settings) -> snapshot.Snapshot:
     base = home()
     need_space(base)
     command = (run_environment.our_python(),)
-    request = Request(command=command, directory=directory, options=RunOptions(), settings=settings)
+    options = RunOptions(outputs=settings.run.get("outputs", ()))
+    request = Request(command=command, directory=directory, options=options, settings=settings)
     return take_snapshot(request, base / "snapshots.git")
 
 
@@ -455,6 +461,7 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
             tree_bytes_max=settings.tree_bytes_max or snapshot.TREE_BYTES_MAX,
             files_max=settings.files_max or snapshot.FILES_MAX,
             modules=modules,
+            outputs=request.options.outputs if directory == request.directory else (),
         )
 
     facts, environment = _interpreter(request, repository.parent)
