@@ -191,3 +191,11 @@ def test_what_a_run_wrote_is_counted_once_after_each_end(project: Path, home: Pa
     assert written.totals(home, directory, run).count == 2
     (directory / "written.json").write_text("{")
     assert written.totals(home, directory, run).count == 2
+
+
+def test_data_is_linked_where_git_ignores_it(project: Path, home: Path) -> None:
+    store = home / "snapshots.git"
+    code = snapshot.take(project, store)
+    assert linked.paths(code, store, [], ["data/s", "train.py", "/etc"]) == [
+        ".venv", "data/s/train.bin", "data/s/val.bin",
+    ]  # fmt: skip

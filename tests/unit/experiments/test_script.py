@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.experiments.code import outputs
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import script
 from spritz.experiments.job.settings import RunOptions
@@ -89,3 +90,15 @@ def test_launchers_start_programs_of_python_and_others_on_a_node() -> None:
         assert words[:3] == ["/opt/env/bin/python3.12", "-u", "-m"], "the launcher of the program's own environment"
         assert words[-2:] == ["-m", "pkg.train"]
     assert "--num_processes=8" in script.launcher_words("accelerate", ["a.py"], "4", variables)
+
+
+def test_a_container_sees_what_links_lead_to_and_may_only_read_data() -> None:
+    linked = replace(
+        job("plain", ("python", "x.py"), container_image="/i.sqsh"),
+        linked=("/p/cache dir",),
+        data=("/p/data",),
+        outputs=(outputs.Output("out", "/p/out", True), outputs.Output("study.db", "/p/study.db", False)),
+    )
+    text = script.text(linked)
+    for mount in ("'/p/cache dir':'/p/cache dir'", "/p/out:/p/out", "/p:/p", "/p/data:/p/data:ro"):
+        assert f",{mount}," in text.replace(" --container-workdir", ",")

@@ -21,8 +21,8 @@ from spritz.experiments.errors import ExperimentError
 ENVIRONMENTS = (".venv", "venv", ".pixi", "node_modules", "__pypackages__")
 
 
-def paths(code: Snapshot, store: Path, wanted: Sequence[str]) -> list[str]:
-    """Paths below the project's root for links: its environments, and the ignored parts of what is wanted.
+def paths(code: Snapshot, store: Path, wanted: Sequence[str], data: Sequence[str] = ()) -> list[str]:
+    """Paths below the project's root for links: its environments, and the ignored parts of what is wanted and of data.
 
     Raises ExperimentError for a wanted path that does not exist, is in the snapshot or is outside the project.
     """
@@ -36,7 +36,14 @@ def paths(code: Snapshot, store: Path, wanted: Sequence[str]) -> list[str]:
     linked_paths = snapshot.missing(store, code.tree, linked_paths)
     for word in wanted:
         linked_paths += _parts(code, word)
-    return list(dict.fromkeys(linked_paths))
+    return list(dict.fromkeys((*linked_paths, *ignored_parts(code, data))))
+
+
+def ignored_parts(code: Snapshot, words: Sequence[str]) -> list[str]:
+    """What the snapshot lacks of paths, relative to the project's root; nothing of paths elsewhere."""
+    absolute = [os.path.normpath(os.path.join(code.root, code.directory, os.path.expanduser(word))) for word in words]
+    inside = [os.path.relpath(path, code.root) for path in absolute if imports.is_below(path, code.root)]
+    return snapshot.ignored(Path(code.root), inside) if inside else []
 
 
 def _parts(code: Snapshot, word: str) -> list[str]:

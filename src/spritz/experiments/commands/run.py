@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spritz.experiments.cluster import slurm
+from spritz.experiments.code import datasets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, tell_unfrozen
@@ -105,8 +106,8 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "--data",
         action="append",
         default=[],
-        metavar="NAME@VERSION",
-        help="data set that the run reads, recorded with the run",
+        metavar="DATA",
+        help="data that the run reads: a path, which is linked and whose state is recorded, or NAME@VERSION",
     )
     group.add_argument("--track", dest="track", action="store_const", const="mlflow", default="",
                        help="track with MLflow; starts its server if necessary (`spritz track`)")  # fmt: skip
@@ -264,8 +265,15 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
         terminal.err(f"spritz: {queued.name} {state}: {reason}\n")
     if (wrote := written.totals(store.home, directory, queued)).count:
         terminal.err(f"spritz: {queued.name} wrote {wrote.text}; `spritz files {queued.name}`\n")
+    if changed := datasets.changed(_place_of(queued), queued.data):
+        terminal.err(f"spritz: {', '.join(changed)} changed after {queued.name} was submitted\n")
     advise(directory, entry, state, terminal)
     return status
+
+
+def _place_of(run: Run) -> Path:
+    """The directory of the working tree in which the run's paths are meant."""
+    return Path(run.code.get("root", ""), run.code.get("directory", ""))
 
 
 #: Seconds; after shorter runs, accounting is not queried, since its answer would say little.

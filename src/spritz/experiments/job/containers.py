@@ -73,11 +73,12 @@ def _need_srun(environment: Mapping[str, str]) -> None:
         )
 
 
-def words(options: RunOptions, mounted: Sequence[str]) -> str:
-    """Options of srun, for the script; `mounted`: paths as the shell reads them, of directories that must be there."""
+def words(options: RunOptions, mounted: Sequence[str], read_only: Sequence[str] = ()) -> str:
+    """Options of srun, for the script; `mounted`, `read_only`: paths as the shell reads them, of what must be there."""
     if not options.container_image:
         return ""
     mounts = [f"{path}:{path}" for path in dict.fromkeys(mounted)]
+    mounts += [f"{path}:{path}:ro" for path in dict.fromkeys(read_only) if path not in mounted]
     mounts += [shlex.quote(options.container_mounts)] if options.container_mounts else []
     return (
         f" --container-image={shlex.quote(options.container_image)} --container-mounts={','.join(mounts)}"

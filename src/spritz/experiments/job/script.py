@@ -126,8 +126,11 @@ class Job:
     links: str = ""
     #: lines for the shell, after `setup`, that lead programs to the environment of the project or of an earlier run
     environment: str = ""
-    #: absolute targets of the links, for containers; and what persists between runs
+    #: absolute targets of the links, for containers
     linked: Sequence[str] = ()
+    #: absolute paths of data, which containers may only read
+    data: Sequence[str] = ()
+    #: what persists between runs
     outputs: Sequence[outputs.Output] = ()
     #: of the run's code beyond the project
     sources: Sequence[snapshot.Source] = ()
@@ -550,7 +553,7 @@ def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
     """The lines that start the command, the last in the background. `quoted`: its words, quoted for the shell."""
     options, command = job.options, job.command
     srun = 'srun --kill-on-bad-exit=1 --output="$log" --error="$log" --open-mode=append'
-    srun += containers.words(options, _mounted(job))
+    srun += containers.words(options, _mounted(job), [shlex.quote(path) for path in job.data])
     program = f"{resuming.guard(options, handled=job.handles_signal)}{' '.join(quoted)}"
     if template in ("plain", "tasks", "lightning"):
         return f"{srun} {program}"

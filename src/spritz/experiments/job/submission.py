@@ -16,9 +16,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from spritz.experiments import notify, secrets, tracking
+from spritz.experiments import imports, notify, secrets, tracking
 from spritz.experiments.cluster import slurm
-from spritz.experiments.code import interpreters, linked, outputs, programs, restoring, runners, snapshot, sources
+from spritz.experiments.code import (
+    datasets,
+    interpreters,
+    linked,
+    outputs,
+    programs,
+    restoring,
+    runners,
+    snapshot,
+    sources,
+)
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.job import containers, resuming, run_environment, script
@@ -109,6 +119,8 @@ class PreparedRequest:
     links: Sequence[str]
     #: what persists between runs
     outputs: Sequence[outputs.Output]
+    #: absolute paths of data that the run reads
+    data: Sequence[str]
 
     @property
     def _repository(self) -> Path:
@@ -131,6 +143,9 @@ class PreparedRequest:
         restored = self.request.restored
         elsewhere = {} if restored is None else restored.targets(self.code.root, self.links)
         return linked.lines(self.code, self.links, "{code}", elsewhere)
+
+    def _is_data(self, path: str) -> bool:
+        return any(imports.is_below(path, data) for data in self.data)
 
     def write_files(self, directory: Path, more: Mapping[str, str | bytes] = MappingProxyType({})) -> None:
         """Write what the script reads into its directory."""
@@ -177,7 +192,10 @@ class PreparedRequest:
                 imports=sources.install(self.base),
                 links=self._link_lines(),
                 environment=self._environment_lines(),
-                linked=[] if code is None else linked.mounted(code, self.links),
+                linked=[]
+                if code is None
+                else [path for path in linked.mounted(code, self.links) if not self._is_data(path)],
+                data=self.data,
                 outputs=self.outputs,
                 sources=() if code is None else code.sources,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
@@ -200,7 +218,8 @@ def prepare(
     store = base / "snapshots.git"
     if code is None and request.take_snapshot:
         code = take_snapshot(request, store)
-    links = [] if code is None else linked.paths(code, store, request.options.link)
+    data = datasets.paths(request.directory, request.options.data)
+    links = [] if code is None else linked.paths(code, store, request.options.link, data)
     if code is not None:
         unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
                   linked.overlooked(code, store, request.command, links)]  # fmt: skip
@@ -224,6 +243,7 @@ def prepare(
         visible=visible,
         links=links,
         outputs=[] if code is None else outputs.resolve(code.root, code.directory, request.options.outputs),
+        data=[os.path.normpath(request.directory / os.path.expanduser(path)) for path in data],
     )
 
 
@@ -269,7 +289,7 @@ def _recorded(prepared: PreparedRequest, name: str, created_at: float, directory
         code=code_mapping(prepared.code),
         surroundings=dict(around) if around is not None else collected(prepared.base, request),
         tags=list(request.options.tags),
-        data=list(request.options.data),
+        data=[] if request.shared else datasets.versions(request.directory, request.options.data),
         parent=request.parent,
         group=request.group,
         shared=request.shared,
@@ -328,7 +348,7 @@ def shared_values(request: Request) -> dict[str, Any]:
         "code": code_mapping(request.code),
         "surroundings": around,
         "tags": list(request.options.tags),
-        "data": list(request.options.data),
+        "data": datasets.versions(request.directory, request.options.data),
     }
 
 
