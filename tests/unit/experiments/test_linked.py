@@ -110,14 +110,6 @@ def test_what_cannot_be_linked_is_refused(project: Path, home: Path, word: str, 
         linked.paths(code, home / "snapshots.git", [word])
 
 
-def test_ignored_paths_in_the_command_are_named(project: Path, home: Path) -> None:
-    store = home / "snapshots.git"
-    code = snapshot.take(project, store)
-    command = ["python", "train.py", "data/s/train.bin", "--out=out", "--lr", "nothing", "/etc"]
-    assert linked.overlooked(code, store, command, []) == ["data/s/train.bin", "out"]
-    assert linked.overlooked(code, store, command, ["data/s/train.bin", "out"]) == []
-
-
 def failed(home: Path, code: Snapshot, line: str) -> str:
     directory = home / "runs" / "r-1"
     (directory / "log").mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,9 @@
 `sources`      snapshots of other working trees that the run imports from
 `branches`     a run's code as a branch of the user's repository
 `linked`       paths that git ignores and that a run sees
+`outputs`      paths that persist between runs of a project
+`datasets`     the state of data that a run reads
+`overlooked`   data that a run would miss, by the strings of its program: `program_files`, `literals`
 `interpreters` which Python the command uses, what is installed there, where its imports lead
 `runners`      programs such as `uv run`, and the project's environment that they use
 `restoring`    the environment of an earlier run, made again

@@ -36,8 +36,8 @@ def paths(directory: Path, words: Sequence[str]) -> list[str]:
 
 def versions(directory: Path, words: Sequence[str]) -> list[str]:
     """The words, with the versions of those that are paths. Raises ExperimentError."""
-    known = paths(directory, words)
-    return [f"{word}@{_state(_place(directory, word))}" if word in known else word for word in words]
+    chosen = paths(directory, words)
+    return [f"{word}@{_state(_place(directory, word))}" if word in chosen else word for word in words]
 
 
 def changed(directory: Path, recorded: Sequence[str]) -> list[str]:

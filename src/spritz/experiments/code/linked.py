@@ -81,17 +81,3 @@ def lines(
         # A project's runner must not install the snapshot into the environment that the working tree has too.
         text += "export UV_NO_SYNC=1\n"
     return text
-
-
-def overlooked(code: Snapshot, store: Path, command: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Paths that words of the command name, that git ignores and that no link leads to."""
-    missing_paths = []
-    for word in command[1:]:
-        value = word.partition("=")[2] if word.startswith("-") else word
-        path = os.path.normpath(os.path.join(code.root, code.directory, value))
-        if not value or value.startswith("/") or not imports.is_below(path, code.root) or not os.path.exists(path):
-            continue
-        relative = os.path.relpath(path, code.root)
-        if not any(imports.is_below(relative, name) for name in names):
-            missing_paths += snapshot.missing(store, code.tree, [relative])
-    return missing_paths

@@ -99,8 +99,8 @@ def lines(outputs: Sequence[Output], checkout: str) -> str:
     text = "keep_outputs\n" if outputs else ""
     for output in outputs:
         target, link = shlex.quote(output.target), f"{checkout}/{shlex.quote(output.path)}"
-        made = target if output.is_directory else shlex.quote(os.path.dirname(output.target))
+        folder = target if output.is_directory else shlex.quote(os.path.dirname(output.target))
         parent = f"{checkout}/{shlex.quote(os.path.dirname(output.path))}"
-        text += f"mkdir -p {made} || finish 66\n"
+        text += f"mkdir -p {folder} || finish 66\n"
         text += f"[ -L {link} ] || {{ rm -rf {link}; mkdir -p {parent}; ln -sT {target} {link}; }} || finish 66\n"
     return text

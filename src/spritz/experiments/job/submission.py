@@ -23,6 +23,7 @@ from spritz.experiments.code import (
     interpreters,
     linked,
     outputs,
+    overlooked,
     programs,
     restoring,
     runners,
@@ -220,10 +221,11 @@ def prepare(
         code = take_snapshot(request, store)
     data = datasets.paths(request.directory, request.options.data)
     links = [] if code is None else linked.paths(code, store, request.options.link, data)
+    persistent = [] if code is None else outputs.resolve(code.root, code.directory, request.options.outputs)
     if code is not None:
-        unseen = [f"{path}: git ignores it; --link {path} lets the run see it" for path in
-                  linked.overlooked(code, store, request.command, links)]  # fmt: skip
-        code = replace(code, unfrozen=tuple(dict.fromkeys((*code.unfrozen, *unseen))))
+        seen = [*links, *(output.path for output in persistent)]
+        unseen = overlooked.lines(code, store, request.command, seen, in_code=request.code is None)
+        code = replace(code, unfrozen=tuple(dict.fromkeys((*overlooked.pending(code, seen), *unseen))))
     need_program(request, code, links)
     need_framework(request)
     urls = notify.addresses(request.settings.notify, request.environment)
@@ -242,7 +244,7 @@ def prepare(
         environment=environment,
         visible=visible,
         links=links,
-        outputs=[] if code is None else outputs.resolve(code.root, code.directory, request.options.outputs),
+        outputs=persistent,
         data=[os.path.normpath(request.directory / os.path.expanduser(path)) for path in data],
     )
 
