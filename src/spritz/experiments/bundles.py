@@ -47,7 +47,7 @@ def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
     """Write the archive; returns its size in bytes. Raises ExperimentError; then there is no archive."""
     directory = Path(entry.directory)
     run = record.read(directory)
-    if not run.code:
+    if run.runs_in_place:
         raise ExperimentError(f"{run.name} ran in place, without a snapshot of its code")
     surroundings = record.surroundings(store.home, directory, run)
     scratch = target.with_name(f".{target.name}.{os.getpid()}")

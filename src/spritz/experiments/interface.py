@@ -28,8 +28,9 @@ class Terminal(Protocol):
 
 def tell_unfrozen(code: Mapping[str, Any], terminal: Terminal) -> None:
     """Say what the run may import that may change before it starts (`code` of its record)."""
+    what = "not recorded" if code.get("in_place") else "not in the snapshot"
     for line in code.get("unfrozen", ()):
-        terminal.err(f"spritz: not in the snapshot: {line}\n")
+        terminal.err(f"spritz: {what}: {line}\n")
 
 
 Run = Callable[[Namespace, Terminal], int]

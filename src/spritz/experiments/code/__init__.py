@@ -6,6 +6,7 @@
 `linked`       paths that git ignores and that a run sees
 `outputs`      paths that persist between runs of a project
 `datasets`     the state of data that a run reads
+`in_place`     what is recorded of code that runs without a snapshot
 `overlooked`   data that a run would miss, by the strings of its program: `program_files`, `literals`
 `interpreters` which Python the command uses, what is installed there, where its imports lead
 `runners`      programs such as `uv run`, and the project's environment that they use

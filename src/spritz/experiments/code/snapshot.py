@@ -80,6 +80,8 @@ class Snapshot:
     #: the interpreter's paths into these trees, as it has them and resolved, and the environment that it is of
     paths: tuple[tuple[str, str], ...] = ()
     prefix: str = ""
+    #: the run uses the working tree, and this is how it was at submission; `tree` is "" if that is not known
+    in_place: bool = False
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Snapshot:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spritz.experiments.access import others
 from spritz.experiments.code import branches
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting
@@ -28,9 +29,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     base = home()
     _, entry = others.find(Store(base), arguments.run, submission.user(), need_code=True)
     ran = record.read(Path(entry.directory))
-    code = submission.snapshot_of(ran)
-    if code is None:
+    if not ran.code.get("tree"):
         raise ExperimentError(f"{ran.name} ran in place, without a snapshot of its code")
+    code = Snapshot.of(ran.code)
     repository = branches.repository_for(code, Path.cwd())
     branch = arguments.branch or ran.name
     message = f"Code of the run {ran.name}\n\n{ran.command_line}\n"

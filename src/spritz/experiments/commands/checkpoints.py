@@ -50,7 +50,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     roots = [directory, *(Path(item).absolute() for item in arguments.dir)]
     if known.options.get("checkpoint_dir"):
         roots.append(Path(known.options["checkpoint_dir"]))
-    if not known.code:
+    if known.runs_in_place:
         roots.append(Path(known.surroundings.get("variables", {}).get("PWD", directory)))
     listed = checkpoints.find(roots, tracked=_tracked(base, directory, known), since=known.created_at)
     metric, colon, direction = (arguments.keep_best or "").partition(":")

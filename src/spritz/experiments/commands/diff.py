@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments.access import others
-from spritz.experiments.code import interpreters, snapshot
+from spritz.experiments.code import in_place, interpreters, snapshot
 from spritz.experiments.home import home
 from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting
 from spritz.experiments.job import states, submission
@@ -69,6 +69,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     for title, difference in parts:
         if difference:
             terminal.out(f"\n{title}\n" + "".join(f"  {change.line}\n" for change in difference))
+    for run, directory, tree in zip((old, new), directories, trees, strict=True):
+        if run.code and not tree:
+            patch = directory / in_place.PATCH
+            more = f"; changes of tracked files are in {patch}" if patch.exists() else ""
+            terminal.out(f"\n{run.name} ran in place at {run.code['commit'][:12] or 'no commit'}{more}\n")
     if trees[0] == trees[1]:
         terminal.out("\nThe code is the same.\n" if trees[0] else "")
     elif all(trees):

@@ -38,7 +38,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     _, entry = others.find(Store(base), arguments.run, submission.user())
     directory = Path(entry.directory)
     known = record.read(directory)
-    if not known.code:
+    if known.runs_in_place:
         raise ExperimentError(f"{entry.name} ran in place: its files are where its command was called")
     if os.path.isdir(directory / "code") and not os.access(directory / "code", os.R_OK | os.X_OK):
         raise ExperimentError(

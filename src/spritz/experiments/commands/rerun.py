@@ -11,7 +11,7 @@ from typing import Any
 
 from spritz.experiments import calling, secrets
 from spritz.experiments.access import others
-from spritz.experiments.code import restoring
+from spritz.experiments.code import datasets, restoring, snapshot
 from spritz.experiments.commands import diff
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
@@ -70,16 +70,28 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             f"spritz: {', '.join(missing)} of {old.name} was secret and is not kept: set it here, or with --env\n"
         )
     code = None if arguments.new_code else submission.snapshot_of(old)
-    if code is None and not old.code and not arguments.new_code:
+    if arguments.no_snapshot and not arguments.new_code:
+        raise ExperimentError(
+            f"--no-snapshot: a rerun has the code of {old.name}",
+            hint="--new-code --no-snapshot runs in this directory",
+            exit_code=2,
+        )
+    if not old.code and not arguments.new_code:
         raise ExperimentError(
             f"{old.name} ran in place, without a snapshot of its code",
             hint="--new-code runs with the code in this directory",
         )
     options = run_command.options_of(arguments, settings.Settings(run=before))
+    is_in_place = arguments.no_snapshot if arguments.new_code else old.runs_in_place
+    directory = Path.cwd() if arguments.new_code else Path(old.code["root"]) / old.code["directory"]
+    if is_in_place and not directory.is_dir():
+        raise ExperimentError(f"{old.name} ran in {directory}, which is gone", hint="--new-code runs in this directory")
     around = record.surroundings(theirs.home, Path(entry.directory), old)
     request = submission.Request(
         command=tuple(changed(old.command, arguments.changes)),
-        directory=Path.cwd() if code is None else Path(code.root) / code.directory,
+        directory=directory,
+        take_snapshot=not is_in_place,
+        record_code=is_in_place,
         options=options,
         settings=settings.read(Path.cwd()),
         parent=old.name,
@@ -92,6 +104,13 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         request = _restored(request, old, Path(entry.directory), around, terminal)
     queued = submission.launch(request, store)
     tell_unfrozen(queued.code, terminal)
+    run_command.tell_shared_outputs(queued, store, terminal)
+    if is_in_place and not arguments.new_code:
+        terminal.err(
+            f"spritz: {old.name} ran in place: this runs the directory as it is now; {_differing(base, old, queued)}\n"
+        )
+    if moved := datasets.changed(directory, old.data):
+        terminal.err(f"spritz: {', '.join(moved)} changed since {old.name}\n")
     if differing := diff.installed_since(around, queued.surroundings):
         shown = ", ".join(change.line for change in differing[:_SHOWN])
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
@@ -140,6 +159,15 @@ def _restored(
     return replace(
         request, environment={**request.environment, **variables}, restored=restored, surroundings=surroundings
     )
+
+
+def _differing(base: Path, old: record.Run, new: record.Run) -> str:
+    """How many files differ between two runs in place, in words."""
+    trees = old.code["tree"], new.code["tree"]
+    if not all(trees):
+        return f"what has changed is not known, as the code of {(old if not trees[0] else new).name} is not recorded"
+    count = len(snapshot.diff(base / "snapshots.git", *trees, "--name-only").splitlines())
+    return f"{count or 'no'} file{' differs' if count == 1 else 's differ'}"
 
 
 def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, str | bytes]:

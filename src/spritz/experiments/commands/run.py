@@ -170,6 +170,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         options=options_of(arguments, project_settings),
         settings=project_settings,
         take_snapshot=not arguments.no_snapshot,
+        record_code=arguments.no_snapshot,
     )
     store = Store(home())
     if plan := _multirun(arguments, words, directory, terminal):
@@ -190,17 +191,26 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def tell_shared_outputs(queued: Run, store: Store, terminal: Terminal) -> None:
     """Say which other run of the project has the same outputs at this moment."""
-    outputs, root = queued.options.get("outputs", ()), queued.code.get("root")
-    for entry in store.open_runs(queued.user) if outputs and root else ():
-        directory = Path(entry.directory)
-        if entry.name == queued.name or _ended(directory) is not None:
-            continue
+    outputs, root = set(queued.options.get("outputs", ())), queued.code.get("root")
+    others = [entry for entry in store.open_runs(queued.user) if outputs and entry.name != queued.name]
+    common: dict[str, set[str]] = {}
+    for entry in others:
         with suppress(ExperimentError):
-            other = record.read(directory)
-            common = [path for path in outputs if path in other.options.get("outputs", ())]
-            if common and other.code.get("root") == root:
-                terminal.err(f"spritz: {entry.name} has not ended and writes to {', '.join(common)} too\n")
-                return
+            other = record.read(Path(entry.directory))
+            common[entry.name] = (
+                outputs & set(other.options.get("outputs", ())) if other.code.get("root") == root else set()
+            )
+    others = [entry for entry in others if common.get(entry.name)]
+    if not others:
+        return
+    with suppress(ExperimentError):  # the index may be behind
+        states.refresh(store, others)
+    still_open = {entry.name for entry in store.open_runs(queued.user)}
+    for entry in others:
+        if entry.name in still_open:
+            shared = ", ".join(sorted(common[entry.name]))
+            terminal.err(f"spritz: {entry.name} has not ended and writes to {shared} too\n")
+            return
 
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:

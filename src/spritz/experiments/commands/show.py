@@ -15,7 +15,7 @@ from pathlib import Path
 from spritz.experiments import imports, notify
 from spritz.experiments.access import others
 from spritz.experiments.cluster import advice, slurm
-from spritz.experiments.code import interpreters, restoring
+from spritz.experiments.code import in_place, interpreters, restoring
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interactive import attach
@@ -137,13 +137,21 @@ def _code_lines(run: Run, directory: Path) -> Iterator[str]:
         yield "Code       run in place, no snapshot"
         return
     state = "changed" if code.get("dirty") else "clean"
+    tree = f", tree {code['tree'][:12]}" if code["tree"] else ""
+    place = (
+        f", run in place in {os.path.normpath(os.path.join(code['root'], code['directory']))}"
+        if run.runs_in_place
+        else ""
+    )
     at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"
-    yield f"Code       {at}{', not pushed' if code.get('unpushed') else ''}, tree {code['tree'][:12]}"
+    yield f"Code       {at}{', not pushed' if code.get('unpushed') else ''}{tree}{place}"
     for name, commit in code.get("submodules", {}).items():
         yield f"           submodule {name} {commit[:12]}"
     for source in code.get("sources", ()):
         changed = f" {source['commit'][:12]} ({'changed' if source['dirty'] else 'clean'})" if source["commit"] else ""
         yield f"           with {source['root']}{changed}, tree {source['tree'][:12]}"
+    if (directory / in_place.PATCH).exists():
+        yield f"           changes of tracked files in {directory / in_place.PATCH}"
     for line in code.get("unfrozen", ()):
         yield f"Unfrozen   {line}"
     if imported := sorted(interpreters.imported_from_outside(directory)):

@@ -116,5 +116,6 @@ def start(plan: Plan, arguments: Namespace, store: Store, terminal: Terminal, *,
         options=run_command.options_of(arguments, replace(project_settings, run=under)),
         settings=project_settings,
         take_snapshot=not arguments.no_snapshot,
+        record_code=arguments.no_snapshot,
     )
     return launch(plan, request, store, terminal, detach=not wait)

@@ -111,7 +111,10 @@ def step(job_id: str, node: str, directory: Path, *options: str) -> list[str]:
 def entering(entry: Entry, command: Sequence[str], rank: int | None = None) -> list[str]:
     """The command with the run's environment and directory."""
     known = record.read(Path(entry.directory))
-    fallback = f"{entry.directory}/code/{known.code['directory']}" if known.code else entry.directory
+    code = known.code
+    fallback = entry.directory
+    if code:
+        fallback = os.path.join(code["root"] if known.runs_in_place else f"{entry.directory}/code", code["directory"])
     return ["bash", "-c", ENTER, "spritz", entry.name, "" if rank is None else str(rank), fallback, *command]
 
 

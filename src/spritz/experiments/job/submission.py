@@ -20,6 +20,7 @@ from spritz.experiments import imports, notify, secrets, tracking
 from spritz.experiments.cluster import slurm
 from spritz.experiments.code import (
     datasets,
+    in_place,
     interpreters,
     linked,
     outputs,
@@ -30,6 +31,7 @@ from spritz.experiments.code import (
     snapshot,
     sources,
 )
+from spritz.experiments.code.in_place import InPlace
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.job import containers, resuming, run_environment, script
@@ -49,6 +51,8 @@ class Request:
     options: RunOptions
     settings: Settings = field(default_factory=Settings)
     take_snapshot: bool = True
+    #: without a snapshot: record what code there is at submission
+    record_code: bool = False
     parent: str = ""
     group: str = ""
     #: code of an earlier run, instead of a new snapshot
@@ -122,6 +126,13 @@ class PreparedRequest:
     outputs: Sequence[outputs.Output]
     #: absolute paths of data that the run reads
     data: Sequence[str]
+    #: the code without a snapshot, if it is recorded
+    in_place: InPlace | None
+
+    @property
+    def recorded_code(self) -> snapshot.Snapshot | None:
+        """The code for the run's record."""
+        return self.in_place.code if self.in_place else self.code
 
     @property
     def _repository(self) -> Path:
@@ -153,6 +164,8 @@ class PreparedRequest:
         source_files: dict[str, str | bytes] = {sources.FILE: sources.pairs(self.code, directory)}
         if self.request.restored is not None:
             source_files[restoring.FILE] = restoring.written(self.request.restored)
+        if self.in_place and self.in_place.patch:
+            source_files[in_place.PATCH] = self.in_place.patch
         for name, content in (source_files | guarding(self.request.settings) | dict(more)).items():
             (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
         if resuming.is_resumable(self.request.options):
@@ -219,6 +232,9 @@ def prepare(
     store = base / "snapshots.git"
     if code is None and request.take_snapshot:
         code = take_snapshot(request, store)
+    unfrozen_code = None
+    if code is None and request.record_code:
+        unfrozen_code = in_place.describe(request.directory, lambda: take_snapshot(request, store))
     data = datasets.paths(request.directory, request.options.data)
     links = [] if code is None else linked.paths(code, store, request.options.link, data)
     persistent = [] if code is None else outputs.resolve(code.root, code.directory, request.options.outputs)
@@ -246,6 +262,7 @@ def prepare(
         links=links,
         outputs=persistent,
         data=[os.path.normpath(request.directory / os.path.expanduser(path)) for path in data],
+        in_place=unfrozen_code,
     )
 
 
@@ -288,7 +305,7 @@ def _recorded(prepared: PreparedRequest, name: str, created_at: float, directory
         created_at=created_at,
         command=prepared.written,
         options=options_mapping(request.options),
-        code=code_mapping(prepared.code),
+        code=code_mapping(prepared.recorded_code),
         surroundings=dict(around) if around is not None else collected(prepared.base, request),
         tags=list(request.options.tags),
         data=[] if request.shared else datasets.versions(request.directory, request.options.data),
@@ -422,7 +439,7 @@ def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Requ
                 "state": tracked.state,
                 "experiment": request.options.experiment or project or "spritz",
                 "tags": {key: value for key, value in tags.items() if value},
-                "code": str(directory / "code" if run.code else request.directory),
+                "code": str(request.directory if run.runs_in_place else directory / "code"),
             },
             indent=1,
         ),
@@ -537,5 +554,5 @@ def need_framework(request: Request) -> None:
 
 
 def snapshot_of(run: Run) -> snapshot.Snapshot | None:
-    """The code that the run used; None if it ran in place."""
-    return snapshot.Snapshot.of(run.code) if run.code else None
+    """The snapshot from which the run ran; None if it ran in place."""
+    return None if run.runs_in_place else snapshot.Snapshot.of(run.code)

@@ -39,7 +39,7 @@ class Run:
     created_at: float
     command: list[str]
     options: dict[str, Any] = field(default_factory=dict)
-    #: `Snapshot` as a mapping; empty if the run uses its directory in place
+    #: `Snapshot` as a mapping; empty if the run uses its directory in place, and that is not recorded
     code: dict[str, Any] = field(default_factory=dict)
     surroundings: dict[str, Any] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
@@ -57,6 +57,11 @@ class Run:
     shown: str = ""
     note: str = ""
     format: int = FORMAT
+
+    @property
+    def runs_in_place(self) -> bool:
+        """Whether the run uses the working tree in place of a checkout."""
+        return not self.code or bool(self.code.get("in_place"))
 
     @property
     def command_line(self) -> str:

@@ -215,12 +215,15 @@ def _not_seen(directory: Path, line: str) -> str:
     if match is None or "o such file" not in line:
         return ""
     try:
-        code = record.read(directory).code
+        run = record.read(directory)
     except ExperimentError:
         return ""
+    if run.runs_in_place:
+        return ""
+    code = run.code
     checkout = os.path.join(directory, "code", code.get("directory", ""))
     path = os.path.relpath(os.path.join(checkout, match[1]), checkout)
-    if not code or path.startswith("..") or not os.path.exists(os.path.join(code["root"], code["directory"], path)):
+    if path.startswith("..") or not os.path.exists(os.path.join(code["root"], code["directory"], path)):
         return ""
     return f"{path} is in the working tree, but git ignores it: `spritz run --link {path} …` lets the run see it"
 

@@ -56,7 +56,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     try:
         record.write_json(
             sweep.directory / "shared.json",
-            submission.shared_values(replace(prepared.request, code=prepared.code)),
+            submission.shared_values(replace(prepared.request, code=prepared.recorded_code)),
         )
         prepared.write_files(sweep.directory)
         (sweep.directory / "ended").mkdir()
@@ -93,7 +93,7 @@ def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, *, versio
         user=sweep.user,
         created_at=sweep.created_at,
         command=prepared.written,
-        code=submission.code_mapping(prepared.code),
+        code=submission.code_mapping(prepared.recorded_code),
         group=sweep.name,
         tags=list(request.options.tags),
     )
