@@ -191,3 +191,36 @@ def test_data_is_linked_where_git_ignores_it(project: Path, home: Path) -> None:
     assert linked.paths(code, store, [], ["data/s", "train.py", "/etc"]) == [
         ".venv", "data/s/train.bin", "data/s/val.bin",
     ]  # fmt: skip
+
+
+def test_the_second_run_of_a_command_hears_what_state_the_first_one_left(project: Path, home: Path) -> None:
+    home.mkdir()
+    store, code = Store(home), snapshot.take(project, home / "snapshots.git")
+
+    def started(command: str, **options: object) -> Run:
+        name = store.reserve("fit", "me", 1.0, home / "runs", command)
+        run = Run(name=name, user="me", created_at=1.0, command=command.split(), options=options)
+        run.code = submission.code_mapping(code)
+        (home / "runs" / name).mkdir(parents=True, exist_ok=True)
+        record.write(home / "runs" / name, run)
+        return run
+
+    def ended(run: Run, *paths: str) -> None:
+        directory = home / "runs" / run.name
+        subprocess.run(
+            ["bash", "-euc", snapshot.checkout_lines(home / "snapshots.git", code.tree, f"{directory}/code")]
+        )
+        for path in paths:
+            (directory / "code" / path).parent.mkdir(exist_ok=True)
+            (directory / "code" / path).write_text("1")
+        written.totals(home, directory, run)
+
+    ended(started("python fit.py"), "a.log", "out/ckpt.pt")
+    second = started("python fit.py")
+    assert written.left_by_the_first(store, second).startswith(
+        "fit-1 wrote out/ckpt.pt to its own directory, and fit-2 starts without it; `outputs: [out]`"
+    )
+    assert written.left_by_the_first(store, started("python fit.py", resumable=True)) == ""
+    assert written.left_by_the_first(store, started("python fit.py")) == ""
+    ended(started("python other.py"), "a.log")
+    assert written.left_by_the_first(store, started("python other.py")) == ""

@@ -182,6 +182,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     queued = submission.launch(request, store)
     tell_unfrozen(queued.code, terminal)
     tell_shared_outputs(queued, store, terminal)
+    if sys.stderr.isatty() and (line := written.left_by_the_first(store, queued)):
+        terminal.err(f"spritz: {line}\n")
     if arguments.detach:
         terminal.out(f"{queued.name}\n")
         terminal.err(f"Submitted batch job {queued.job_id}; `spritz logs -f {queued.name}` shows its output\n")
