@@ -16,7 +16,7 @@ page again when something on it has changed, and inserts the differences.
 `entry`, `login`   log-in and log-out, and the stream that tells pages what changed; PAM, OIDC, a proxy
 `actions`   actions of forms
 `users`, `reading`, `commands`   files, and Slurm's and `spritz`'s commands, with the viewer's own privileges
-`logs`      the end of a job's output, and additions to it
+`logs`      the end of a job's output, and additions to it; `downloads`: files of runs
 `details`   a job in Slurm's JSON form, by slurmctld or accounting; `attempts`: limits of requests and log-ins
 `samples`, `recorder`, `curves`   usage over time: the file, the periodic sampling, and data for plots
 

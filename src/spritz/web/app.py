@@ -29,6 +29,7 @@ from starlette.staticfiles import StaticFiles
 from spritz.http.rest import Rest, RestError
 from spritz.web import users, words
 from spritz.web.attempts import Attempts, Network, Rates, address_of
+from spritz.web.downloads import Downloads
 from spritz.web.picture import Picture
 from spritz.web.recorder import Recorder
 from spritz.web.samples import Samples
@@ -144,6 +145,7 @@ class Site:
         self.rates = Rates()
         self.attempts = Attempts()
         self.readers = users.Readers()
+        self.downloads = Downloads()
         self.samples = Samples(directory / SAMPLES_FILE)
         self.recorder = Recorder(self)
         #: answers of commands, by command line: (time, answer)

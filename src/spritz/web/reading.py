@@ -1,7 +1,8 @@
-"""Read files of a user with that user's privileges: pieces, lines that contain a text, ranks of a run.
+"""Read files of a user with that user's privileges: pieces, lines that contain a text, ranks of a run, whole files.
 
 If the dashboard is root, this module runs as a process of the user (`users.Reader`), which reads questions and writes
-answers as lines of JSON; else its functions are called. It imports no module of Spritz, and so starts in 30 ms.
+answers as lines of JSON; else its functions are called. A whole file is sent by a process of its own (`downloads`). It
+imports no module of Spritz, and so starts in 30 ms.
 """
 
 from __future__ import annotations
@@ -122,8 +123,52 @@ def _around(line: bytes, sought: bytes) -> str:
     return line[at : at + FOUND_LENGTH].decode("utf-8", "replace")
 
 
+def send(folder: str, path: str) -> None:
+    """Write a line of JSON with the file's size, or a problem, and then the file to standard output.
+
+    `path` is below `folder`, no part of it a link: neither `..` nor a link that a program made leads outside.
+    """
+    try:
+        descriptor = _below(folder, path)
+    except OSError as error:
+        reason = "it is a link" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
+        print(json.dumps({"problem": f"The file cannot be read: {reason}."}), flush=True)
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        print(json.dumps({"size": os.fstat(descriptor).st_size}), flush=True)
+        while piece := file.read(1 << 18):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def _below(folder: str, path: str) -> int:
+    """Open a regular file below a directory. Raises OSError."""
+    *parts, name = [os.path.basename(folder), *path.split("/")]
+    if any(part in ("", ".", "..") for part in (*parts, name)):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    closed = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    place = os.open(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            inner = os.open(part, closed | os.O_DIRECTORY, dir_fd=place)
+            os.close(place)
+            place = inner
+        descriptor = os.open(name, closed | os.O_NONBLOCK, dir_fd=place)
+    finally:
+        os.close(place)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
 def main() -> None:
-    """Answer questions until standard input ends: `["read", PATH, SINCE, BEFORE]`, `["search", …]`, `["ranks", …]`."""
+    """Send a file (`send FOLDER PATH`), or answer questions until standard input ends: `["read", PATH, SINCE, BEFORE]`,
+    `["search", …]`, `["ranks", …]`.
+    """
+    if sys.argv[1:2] == ["send"]:
+        send(*sys.argv[2:])
+        return
     known: dict[str, Callable[..., Any]] = {"read": read, "search": search, "ranks": ranks}
     for line in sys.stdin:
         verb, *words = json.loads(line)

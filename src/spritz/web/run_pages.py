@@ -6,8 +6,10 @@ Their files are in the users' home directories, so on a site the commands run as
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,6 +23,9 @@ from spritz.web.words import number
 
 #: Most runs in the list, and in a comparison.
 RUNS_MAX, COMPARED_MAX = 200, 12
+
+#: Most files that the page of a run lists.
+FILES_MAX = 200
 
 #: Time limit in seconds of a request to pause, in which the run saves its state.
 PAUSE_SECONDS = 900.0
@@ -42,6 +47,8 @@ def routes(site: Site) -> list[Route]:
             ("/runs/{name}", run_page),
             ("/runs/{name}/series.json", series),
             ("/runs/{name}/diff", difference),
+            ("/runs/{name}/files", files_page),
+            ("/runs/{name}/file", file),
             ("/sweeps", sweeps),
             ("/sweeps/{name}", sweep_page),
             ("/pipelines", pipelines),
@@ -169,6 +176,36 @@ async def run_page(view: View) -> Response:
         number=await _job_of_run(view, index),
         python=run["surroundings"].get("python", {}),
     )
+
+
+async def files_page(view: View) -> Response:
+    """The files that a run wrote, for its page."""
+    name, problem = view.request.path_params["name"], ""
+    listing: dict[str, Any] = {"files": [], "count": 0, "size": 0}
+    try:
+        listing = await _ask(view, "files", "--json", f"--limit={FILES_MAX}", "--", _safe(name))
+    except RestError as error:
+        problem = error.message
+    rows = [{**written, "href": _file_address(name, written["path"])} for written in listing["files"]]
+    return view.render(
+        "files.html", title=f"Files of {name}", name=name, problem=problem, files=rows, count=listing["count"],
+        size=listing["size"],
+    )  # fmt: skip
+
+
+def _file_address(name: str, path: str) -> str:
+    """Where a file can be downloaded; "" for a name that is no text, which addresses cannot have."""
+    try:
+        return f"/runs/{quote(name, safe='')}/file?{urlencode({'path': path})}"
+    except UnicodeEncodeError:
+        return ""
+
+
+async def file(view: View) -> Response:
+    """A file of a run: `path` in the query, below the code of its directory. Raises RestError."""
+    record = await _ask(view, "show", "--json", _safe(view.request.path_params["name"]))
+    folder = os.path.join(record["index"]["directory"], "code")
+    return await view.site.downloads.start(view, folder, view.query.get("path", ""))
 
 
 async def difference(view: View) -> Response:

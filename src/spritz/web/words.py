@@ -112,6 +112,11 @@ def memory(mib: float | None) -> str:
     raise AssertionError
 
 
+def size(count: int) -> str:
+    """The size of a file: `9 B`, `12 KiB`, `1.5 GiB`."""
+    return f"{count} B" if count < 1024 else f"{count / 1024:.0f} KiB" if count < 1 << 20 else memory(count / (1 << 20))
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 node`, `12 nodes`, `10,000 jobs`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -186,7 +186,8 @@ class Dashboard:
                 "runs": {"runs": self.runs}, "show": _RUN_RECORD, "sweeps": {"sweeps": []},
                 "sweep": {"sweep": "s", "metric": "", "trials": [], "direction": "minimize", "states": {}},
                 "pipeline": {"name": "p", "state": "RUNNING", "pipelines": [], "steps": [], "parameters": {}},
-                "diff": {},
+                "diff": {}, "files": {"run": "train-1", "count": 1, "size": 9, "files": [
+                    {"path": "out/a b.pt", "size": 9, "changed_at": NOW}]},
             }  # fmt: skip
             return 0, json.dumps(known[words[0]]), ""
         return 0, "", ""

@@ -21,7 +21,8 @@ ODD = (
 
 QUERIES = (
     "q", "page", "sort", "dir", "state", "user", "partition", "account", "reason", "node", "days", "span", "colour",
-    "from", "before", "file", "over", "condition", "tag", "group", "branch", "metric", "to", "run", "next", "link",
+    "from", "before", "file", "path", "over", "condition", "tag", "group", "branch", "metric", "to", "run", "next",
+    "link",
 )  # fmt: skip
 
 FIELDS = (

@@ -81,6 +81,8 @@ TABLE: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/runs/{name}"): page(),
     ("GET", "/runs/{name}/series.json"): page(),
     ("GET", "/runs/{name}/diff"): page(),
+    ("GET", "/runs/{name}/files"): page(),
+    ("GET", "/runs/{name}/file"): page("404"),
     ("GET", "/sweeps"): page(),
     ("GET", "/sweeps/{name}"): page(),
     ("GET", "/pipelines"): page(),

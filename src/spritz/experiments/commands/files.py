@@ -28,12 +28,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--get", metavar="DIR", help="copy them into this directory")
     parser.add_argument("--force", action="store_true", help="with --get: replace files that are there")
+    parser.add_argument("--limit", type=int, metavar="N", help="list the first N only")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """0; 1 if no file matches."""
+    if arguments.limit is not None and arguments.limit < 0:
+        raise ExperimentError("--limit: a whole number from 0 is expected", exit_code=2)
     base = home()
     _, entry = others.find(Store(base), arguments.run, submission.user())
     directory = Path(entry.directory)
@@ -52,20 +55,24 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     ]
     if arguments.get:
         _copy(directory / "code", changed, Path(arguments.get), force=arguments.force)
+    total = sum(file.size for file in changed)
+    listed = changed if arguments.limit is None else changed[: arguments.limit]
     if arguments.json:
-        terminal.out(json.dumps({"run": entry.name, "files": [asdict(file) for file in changed]}, indent=1) + "\n")
+        rows = [asdict(file) for file in listed]
+        answer = {"run": entry.name, "count": len(changed), "size": total, "files": rows}
+        terminal.out(json.dumps(answer, indent=1) + "\n")
         return 0
-    for file in changed:
+    for file in listed:
         at = datetime.fromtimestamp(file.changed_at).strftime("%m-%d %H:%M")
         terminal.out(f"{size(file.size):>6}  {at}  {file.path}\n")
+    if len(listed) < len(changed):
+        terminal.err(f"spritz: {len(changed) - len(listed)} more; {len(changed)} files have {size(total)}\n")
     if not changed:
         what = "nothing" if arguments.pattern == "*" else f"no file like {arguments.pattern}"
         terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
         return 1
     if arguments.get:
-        terminal.err(
-            f"spritz: {len(changed)} files, {size(sum(file.size for file in changed))}, are in {arguments.get}\n"
-        )
+        terminal.err(f"spritz: {len(changed)} files, {size(total)}, are in {arguments.get}\n")
     return 0
 
 
