@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 #: Seconds to wait, once per start, for a server that is being started; a server that is gone must not delay the job.
 WAIT_SECONDS = 45.0
@@ -77,13 +77,24 @@ class Client:
 
     def call(self, path: str, values: dict[str, Any] | None = None, timeout: float = _REQUEST_SECONDS) -> Any:
         """The answer to a POST of `values`, or to a GET. Raises Unreachable, or ValueError with what MLflow says."""
+        data = None if values is None else json.dumps(values).encode()
+        return self._answer(f"mlflow/{path}", "GET" if data is None else "POST", data, {}, timeout)
+
+    def put(self, path: str, file: BinaryIO, size: int, timeout: float) -> None:
+        """Store `size` bytes of the file as an artifact. Raises as `call` does."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        self._answer(f"mlflow-artifacts/artifacts/{path}", "PUT", file, headers, timeout)
+
+    def _answer(self, path: str, method: str, data: Any, headers: dict[str, str], timeout: float) -> Any:
         import urllib.error
         import urllib.request
 
+        authorization = {"Authorization": self._header} if self._header else {}
         request = urllib.request.Request(
-            f"{self.url}/api/2.0/mlflow/{path}",
-            data=None if values is None else json.dumps(values).encode(),
-            headers={"Content-Type": "application/json", **({"Authorization": self._header} if self._header else {})},
+            f"{self.url}/api/2.0/{path}",
+            data=data,
+            headers={"Content-Type": "application/json", **headers, **authorization},
+            method=method,
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if self._direct else None))
         try:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from spritz.experiments import inside
 from spritz.experiments.cluster import slurm
@@ -256,6 +257,43 @@ def last_values(
         token = answer.get("next_page_token", "")
         if not token:
             return values
+
+
+#: Seconds without progress after which an upload is given up.
+_UPLOAD_SECONDS = 60.0
+
+
+def store_artifacts(home: Path, directory: Path, folder: Path, paths: Sequence[str]) -> str:
+    """Store files, relative to `folder`, as artifacts of the run in `directory`; returns the id of its MLflow run.
+
+    Raises ExperimentError if the run is not tracked, or its server does not take them.
+    """
+    try:
+        run_id = str(json.loads((directory / "mlflow.json").read_text(encoding="utf-8"))["run_id"])
+    except (OSError, ValueError, KeyError):
+        raise ExperimentError(
+            f"{directory.name} is not tracked", hint="`spritz run --track` opens an MLflow run"
+        ) from None
+    server = server_of(home, directory)
+    if server is None:
+        raise ExperimentError("the tracking server does not run", hint="`spritz track start` starts it")
+    try:
+        uri = str(server.call(f"runs/get?run_id={inside.quoted(run_id)}")["run"]["info"]["artifact_uri"])
+        parts = urlsplit(uri)
+        if parts.scheme != "mlflow-artifacts":
+            raise ExperimentError(
+                f"its artifacts are not stored by the tracking server, but in {uri}",
+                hint=f"--get DIR, then `mlflow artifacts log-artifacts --run-id {run_id} --local-dir DIR`",
+            )
+        for path in paths:
+            with (folder / path).open("rb") as file:
+                target = quote(f"{parts.path.strip('/')}/{path}")
+                server.put(target, file, os.fstat(file.fileno()).st_size, _UPLOAD_SECONDS)
+    except OSError as error:
+        raise ExperimentError(f"{error.filename}: {error.strerror}") from error
+    except (inside.Unreachable, ValueError, KeyError) as error:
+        raise ExperimentError(f"the tracking server did not take the files: {error}") from error
+    return run_id
 
 
 def server_of(home: Path, directory: Path) -> inside.Client | None:

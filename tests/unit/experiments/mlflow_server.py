@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 TOKEN = "t0ken"
 
@@ -20,6 +20,9 @@ class Mlflow:
     def __init__(self) -> None:
         self.experiments: dict[str, str] = {"Default": "0"}
         self.runs: dict[str, dict[str, Any]] = {}
+        #: path -> content
+        self.artifacts: dict[str, bytes] = {}
+        self.artifact_root = "mlflow-artifacts:/"
         self.url = ""
         self.token = ""
 
@@ -32,6 +35,8 @@ class Mlflow:
         ]
 
     def answer(self, path: str, given: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if path.startswith("/api/2.0/mlflow-artifacts/"):
+            return 200, {}
         call = path.removeprefix("/api/2.0/mlflow/")
         if call == "experiments/search":
             return 200, {"experiments": [{"experiment_id": at} for at in self.experiments.values()]}
@@ -45,7 +50,8 @@ class Mlflow:
         if call == "runs/create":
             run_id = f"{len(self.runs):032x}"
             info = {"run_id": run_id, "status": "RUNNING", "run_name": given["run_name"],
-                    "experiment_id": given["experiment_id"]}  # fmt: skip
+                    "experiment_id": given["experiment_id"],
+                    "artifact_uri": f"{self.artifact_root}{given['experiment_id']}/{run_id}/artifacts"}  # fmt: skip
             self.runs[run_id] = {"info": info, "data": {"tags": given["tags"], "metrics": []}}
             return 200, {"run": self.runs[run_id]}
         if call == "runs/search":
@@ -55,6 +61,8 @@ class Mlflow:
         if call == "metrics/get-history":
             values = self.runs[given["run_id"]]["data"]["metrics"]
             return 200, {"metrics": [row for row in values if row["key"] == given["metric_key"]]}
+        if call == "runs/get":
+            return 200, {"run": self.runs[given["run_id"]]}
         if call == "runs/update":
             self.runs[given["run_id"]]["info"]["status"] = given["status"]
             return 200, {"run_info": self.runs[given["run_id"]]["info"]}
@@ -84,6 +92,11 @@ def mlflow_server(token: str = "") -> Iterator[Mlflow]:
 
         def do_GET(self) -> None:
             self._serve(dict(parse_qsl(urlsplit(self.path).query)))
+
+        def do_PUT(self) -> None:
+            path = unquote(urlsplit(self.path).path).removeprefix("/api/2.0/mlflow-artifacts/artifacts/")
+            state.artifacts[path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self._serve({})
 
         def do_POST(self) -> None:
             self._serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

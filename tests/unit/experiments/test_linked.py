@@ -155,7 +155,10 @@ def test_files_that_a_run_wrote(project: Path, home: Path, monkeypatch: pytest.M
     terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
 
     def call(pattern: str, *, force: bool = False, get: Path | None = tmp_path / "got") -> int:
-        return files.run(Namespace(run=name, pattern=pattern, get=get, force=force, json=False, limit=None), terminal)
+        return files.run(
+            Namespace(run=name, pattern=pattern, get=get, force=force, json=False, limit=None, artifacts=False),
+            terminal,
+        )
 
     assert call("*.csv") == 0
     assert (tmp_path / "got" / "results" / "a.csv").read_text() == "a"

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from spritz.experiments import tracking, tracking_server
+from spritz.experiments import inside, tracking, tracking_server
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import settings
+from tests.unit.experiments.mlflow_server import TOKEN, mlflow_server
 
 
 @pytest.fixture
@@ -148,3 +149,33 @@ def test_a_keeper_that_has_ended_but_is_not_reaped_is_dead() -> None:
     assert tracking.process_start(child.pid) == ""
     child.wait()
     assert tracking.process_start(os.getpid()) != ""
+
+
+def test_files_become_artifacts_of_the_mlflow_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "train-1"
+    (directory / "code" / "out").mkdir(parents=True)
+    (directory / "code" / "out" / "a é#1.pt").write_bytes(b"12")
+    (directory / "code" / "empty").write_bytes(b"")
+
+    def store(*paths: str) -> str:
+        return tracking.store_artifacts(tmp_path, directory, directory / "code", paths)
+
+    with pytest.raises(ExperimentError, match="train-1 is not tracked"):
+        store("empty")
+    with mlflow_server(TOKEN) as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
+        known = {"run": "train-1", "state": "", "experiment": "e", "code": str(directory / "code"), "tags": {}}
+        (directory / "track.json").write_text(json.dumps(known))
+        run_id = dict(inside.track(directory))["MLFLOW_RUN_ID"]
+        assert store("out/a é#1.pt", "empty") == run_id
+        place = f"1/{run_id}/artifacts"
+        assert server.artifacts == {f"{place}/out/a é#1.pt": b"12", f"{place}/empty": b""}
+        server.runs[run_id]["info"]["artifact_uri"] = "s3://bucket/x"
+        with pytest.raises(ExperimentError, match="but in s3://bucket/x"):
+            store("empty")
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "wrong")
+        with pytest.raises(ExperimentError, match="did not take the files: .*401"):
+            store("empty")
+    with pytest.raises(ExperimentError, match="did not take the files"):
+        store("empty")

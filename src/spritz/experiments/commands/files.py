@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from spritz.experiments import tracking
 from spritz.experiments.access import others
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -28,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--get", metavar="DIR", help="copy them into this directory")
     parser.add_argument("--force", action="store_true", help="with --get: replace files that are there")
+    parser.add_argument("--artifacts", action="store_true", help="store them as artifacts of the run in MLflow")
     parser.add_argument("--limit", type=int, metavar="N", help="list the first N only")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -55,6 +57,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     ]
     if arguments.get:
         _copy(directory / "code", changed, Path(arguments.get), force=arguments.force)
+    run_id = ""
+    if arguments.artifacts and changed:
+        run_id = tracking.store_artifacts(base, directory, directory / "code", [file.path for file in changed])
     total = sum(file.size for file in changed)
     listed = changed if arguments.limit is None else changed[: arguments.limit]
     if arguments.json:
@@ -71,6 +76,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         what = "nothing" if arguments.pattern == "*" else f"no file like {arguments.pattern}"
         terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
         return 1
+    if arguments.artifacts:
+        terminal.err(f"spritz: {len(changed)} files, {size(total)}, are artifacts of the MLflow run {run_id}\n")
     if arguments.get:
         terminal.err(f"spritz: {len(changed)} files, {size(total)}, are in {arguments.get}\n")
     return 0
