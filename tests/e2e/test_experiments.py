@@ -143,6 +143,43 @@ def test_a_rerun_has_the_environment_of_today_or_that_of_the_run(lab: Lab) -> No
     assert len((stub / "calls").read_text().splitlines()) == 1, "both had the same packages"
 
 
+def test_outputs_persist_and_a_run_in_place_is_repeated(lab: Lab) -> None:
+    """A program that counts its starts in an output that it replaces by a rename, from data that git ignores."""
+    (lab.project / "count.py").write_text(
+        "import os\n"
+        "data = open(os.path.join('data', 'x.txt')).read()\n"
+        "count = int(open('state/count.txt').read()) + 1 if os.path.exists('state/count.txt') else 1\n"
+        "open('state/count.txt', 'w').write(str(count))\n"
+        "open('new', 'w').write(str(count)); os.replace('new', 'last.txt')\n"
+        "print(data, count)\n"
+    )
+    (lab.project / ".gitignore").write_text("data\n")
+    (lab.project / "data").mkdir()
+    (lab.project / "data" / "x.txt").write_text("a")
+    warned = lab.start("run", "--", "python3", "count.py")
+    assert "data: git ignores it; --link data lets the run see it\n" in warned.communicate(timeout=100)[1]
+
+    options = ("--data", "data", "--outputs", "state", "--outputs", "last.txt")
+    assert lab("run", *options, "--", "python3", "count.py") == "a 1\n"
+    assert (lab.project / "last.txt").read_text() == "1"
+    (lab.project / "data" / "x.txt").write_text("b")
+    again = lab.start("rerun", "count-2")
+    out, err = again.communicate(timeout=100)
+    assert out == "b 2\n"
+    assert "data changed since count-2\n" in err
+    assert (lab.project / "last.txt").read_text() == "2"
+    assert json.loads(lab("diff", "--json", "count-2", "count-3"))["changes"]["data"]
+
+    assert lab("run", "--no-snapshot", *options, "--", "python3", "count.py") == "b 3\n"
+    (lab.project / "data" / "x.txt").write_text("c")
+    (lab.project / "count.py").write_text("print('edited')\n")
+    again = lab.start("rerun", "count-4")
+    out, err = again.communicate(timeout=100)
+    assert out == "edited\n"
+    assert "count-4 ran in place: this runs the directory as it is now; 1 file differs: count.py\n" in err
+    assert "+print('edited')" in lab("diff", "count-4", "count-5")
+
+
 def test_ctrl_c_cancels_the_job(lab: Lab) -> None:
     process = lab.start("run", "--", "bash", "-c", "echo ready; sleep 300")
     assert process.stdout is not None

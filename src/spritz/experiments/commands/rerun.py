@@ -21,7 +21,7 @@ from spritz.experiments.job import settings, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
 
-#: Differences of the environment that are named.
+#: Differences of the environment, and files, that are named.
 _SHOWN = 5
 
 
@@ -162,12 +162,15 @@ def _restored(
 
 
 def _differing(base: Path, old: record.Run, new: record.Run) -> str:
-    """How many files differ between two runs in place, in words."""
+    """Which files differ between two runs in place, in words."""
     trees = old.code["tree"], new.code["tree"]
     if not all(trees):
         return f"what has changed is not known, as the code of {(old if not trees[0] else new).name} is not recorded"
-    count = len(snapshot.diff(base / "snapshots.git", *trees, "--name-only").splitlines())
-    return f"{count or 'no'} file{' differs' if count == 1 else 's differ'}"
+    names = snapshot.diff(base / "snapshots.git", *trees, "--name-only").splitlines()
+    if not names:
+        return "no files differ"
+    shown = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+    return f"{len(names)} file{' differs' if len(names) == 1 else 's differ'}: {shown}"
 
 
 def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, str | bytes]:
