@@ -285,14 +285,21 @@ def store_artifacts(home: Path, directory: Path, folder: Path, paths: Sequence[s
                 f"its artifacts are not stored by the tracking server, but in {uri}",
                 hint=f"--get DIR, then `mlflow artifacts log-artifacts --run-id {run_id} --local-dir DIR`",
             )
+        # MLflow refuses some names (with #, for example), which must not keep it from the other files.
+        refused = ""
         for path in paths:
             with (folder / path).open("rb") as file:
-                target = quote(f"{parts.path.strip('/')}/{path}")
-                server.put(target, file, os.fstat(file.fileno()).st_size, _UPLOAD_SECONDS)
+                target = quote(os.fsencode(f"{parts.path.strip('/')}/{path}"))
+                try:
+                    server.put(target, file, os.fstat(file.fileno()).st_size, _UPLOAD_SECONDS)
+                except ValueError as error:
+                    refused = refused or str(error)
+        if refused:
+            raise ValueError(refused)
     except OSError as error:
         raise ExperimentError(f"{error.filename}: {error.strerror}") from error
     except (inside.Unreachable, ValueError, KeyError) as error:
-        raise ExperimentError(f"the tracking server did not take the files: {error}") from error
+        raise ExperimentError(f"the tracking server did not take all files: {error}") from error
     return run_id
 
 

@@ -36,7 +36,7 @@ class Mlflow:
 
     def answer(self, path: str, given: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if path.startswith("/api/2.0/mlflow-artifacts/"):
-            return 200, {}
+            return (400, {"message": "Invalid path"}) if "#" in given["path"] else (200, {})
         call = path.removeprefix("/api/2.0/mlflow/")
         if call == "experiments/search":
             return 200, {"experiments": [{"experiment_id": at} for at in self.experiments.values()]}
@@ -95,8 +95,10 @@ def mlflow_server(token: str = "") -> Iterator[Mlflow]:
 
         def do_PUT(self) -> None:
             path = unquote(urlsplit(self.path).path).removeprefix("/api/2.0/mlflow-artifacts/artifacts/")
-            state.artifacts[path] = self.rfile.read(int(self.headers["Content-Length"]))
-            self._serve({})
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if "#" not in path:  # MLflow's own rule
+                state.artifacts[path] = content
+            self._serve({"path": path})
 
         def do_POST(self) -> None:
             self._serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

@@ -154,7 +154,7 @@ def test_a_keeper_that_has_ended_but_is_not_reaped_is_dead() -> None:
 def test_files_become_artifacts_of_the_mlflow_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "train-1"
     (directory / "code" / "out").mkdir(parents=True)
-    (directory / "code" / "out" / "a é#1.pt").write_bytes(b"12")
+    (directory / "code" / "out" / "a é.pt").write_bytes(b"12")
     (directory / "code" / "empty").write_bytes(b"")
 
     def store(*paths: str) -> str:
@@ -168,14 +168,19 @@ def test_files_become_artifacts_of_the_mlflow_run(tmp_path: Path, monkeypatch: p
         known = {"run": "train-1", "state": "", "experiment": "e", "code": str(directory / "code"), "tags": {}}
         (directory / "track.json").write_text(json.dumps(known))
         run_id = dict(inside.track(directory))["MLFLOW_RUN_ID"]
-        assert store("out/a é#1.pt", "empty") == run_id
+        assert store("out/a é.pt", "empty") == run_id
         place = f"1/{run_id}/artifacts"
-        assert server.artifacts == {f"{place}/out/a é#1.pt": b"12", f"{place}/empty": b""}
+        assert server.artifacts == {f"{place}/out/a é.pt": b"12", f"{place}/empty": b""}
+        (directory / "code" / "a#b").write_bytes(b"")
+        server.artifacts.clear()
+        with pytest.raises(ExperimentError, match=r"did not take all files: .*a%23b: 400: .*Invalid path"):
+            store("a#b", "empty")
+        assert list(server.artifacts) == [f"{place}/empty"]
         server.runs[run_id]["info"]["artifact_uri"] = "s3://bucket/x"
         with pytest.raises(ExperimentError, match="but in s3://bucket/x"):
             store("empty")
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "wrong")
-        with pytest.raises(ExperimentError, match="did not take the files: .*401"):
+        with pytest.raises(ExperimentError, match="did not take all files: .*401"):
             store("empty")
-    with pytest.raises(ExperimentError, match="did not take the files"):
+    with pytest.raises(ExperimentError, match="did not take all files"):
         store("empty")
