@@ -107,7 +107,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     run_command.tell_shared_outputs(queued, store, terminal)
     if is_in_place and not arguments.new_code:
         terminal.err(
-            f"spritz: {old.name} ran in place: this runs the directory as it is now; {_differing(base, old, queued)}\n"
+            f"spritz: {old.name} ran in place: this runs the directory as it is now; {_differing(store.home, old, queued)}\n"
         )
     if moved := datasets.changed(directory, old.data):
         terminal.err(f"spritz: {', '.join(moved)} changed since {old.name}\n")
