@@ -505,6 +505,7 @@ class SchedulerDriver:
             self._applications.popleft()
             if not self._applications and self._child is None:
                 self._projection.redeemed.clear()
+                self._projection.prolonged.clear()
             done.ended(done, outcome)
 
     def _started_by_others(self, done: _Application) -> tuple[list[tuple[int, Request]], set[int]]:

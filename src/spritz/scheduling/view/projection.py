@@ -104,7 +104,7 @@ class Projection:
         #: jobs that have started, in order, with their request, once for every queue that the job waited in; emptied by
         #: the shell while no pass is under way
         self.redeemed: list[tuple[int, Request]] = []
-        #: by node: `freed` when a job there last got more time, and until when such jobs have it
+        #: by node: `freed` when a job there last got more time, and until when such jobs have it; emptied likewise
         self.prolonged: dict[int, tuple[int, float]] = {}
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
