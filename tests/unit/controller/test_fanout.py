@@ -257,6 +257,34 @@ def test_nothing_overtakes_an_order_on_its_way_through_others() -> None:
     asyncio.run(main())
 
 
+def test_an_order_whose_branch_is_lost_comes_before_a_later_one_through_the_same_branch() -> None:
+    """Its nodes get both over their links: the later one does not go to the head that has not answered."""
+
+    async def main() -> None:
+        async with a_site(3, 1) as site:
+            head = site.of["n1"]
+            head.answer = lost(CallTimeout("late"))
+            head.held.clear()
+            for step_id in range(3):
+                site.links.carry_out(ends(site.names, step_id=step_id))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(head.orders) == 1
+            head.held.set()
+            await asyncio.sleep(0)
+            head.held.clear()  # it does not answer over its link either
+            for _ in range(40):
+                await asyncio.sleep(0)
+            for name in ("n2", "n3"):
+                steps = [message.step_id for message in site.of[name].direct if isinstance(message, TerminateStep)]
+                assert steps == [0, 1, 2], name
+            assert len(head.orders) == 1
+            head.held.set()
+            await site.carry_out([])
+
+    asyncio.run(main())
+
+
 def test_an_order_for_many_does_not_overtake_one_on_a_link() -> None:
     async def main() -> None:
         async with a_site(4, 1) as site:

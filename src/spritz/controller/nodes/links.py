@@ -410,12 +410,14 @@ class NodeLinks:
                 first=unlinked[0].node,
             )
 
-    def _deliver_soon(self, effects: Iterable[Effect]) -> None:
-        """Send effects over the nodes' own links, after forwarded messages in progress for them."""
+    def _deliver_soon(self, effects: Iterable[Effect], *, waits: bool = True) -> None:
+        """Send effects over the nodes' own links, after forwarded messages in progress for them (not `waits`: the
+        latter are later ones).
+        """
         for effect in effects:
             channel = self._links.get(effect.node)
             if channel is not None:
-                before = self._forwarding.get(effect.node)
+                before = self._forwarding.get(effect.node) if waits else None
                 self._direct[effect.node] += 1
                 if before is None:
                     self._under_way[effect.node] += 1
@@ -506,8 +508,9 @@ class NodeLinks:
             for name in nodes:
                 if self._forwarding.get(name) is done:
                     del self._forwarding[name]
-            # Queued before effects that wait for this message.
-            self._deliver_soon(structs.replace(order.effect, node=name) for name in missed)
+            # Queued before effects that wait for this message. Later messages through the tree wait for it, too: they
+            # find these under way, and go over the links as well.
+            self._deliver_soon((structs.replace(order.effect, node=name) for name in missed), waits=False)
             done.set_result(None)
 
     async def _pass_on(self, order: _Order, head: Branch, below: Branches) -> tuple[str, ...]:
