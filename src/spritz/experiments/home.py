@@ -12,12 +12,16 @@ It is $SPRITZ_HOME, else $XDG_DATA_HOME/spritz, else ~/.local/share/spritz.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
@@ -26,6 +30,7 @@ from spritz.experiments.errors import ExperimentError
 FREE_BYTES_MIN = 64 << 20
 #: Names of the directories of runs that others may see, a line each.
 SHARED_RUNS = "shared-runs"
+_LOCK_POLL_SECONDS = 0.02
 
 
 def home() -> Path:
@@ -81,6 +86,60 @@ def need_space(path: Path, more: int = 0) -> None:
             f"{path} has {free >> 20} MiB free; a run needs {(FREE_BYTES_MIN + more) >> 20}",
             hint="`spritz remove --before 30d` removes old runs; or set SPRITZ_HOME to another file system",
         )
+
+
+@contextmanager
+def locked(path: Path, how: int, *, wait_seconds: float = 0.0) -> Iterator[bool]:
+    """Hold a lock on the file, LOCK_SH or LOCK_EX of `fcntl`; False if others had it for the whole time.
+
+    The file is opened for reading and writing: NFS wants the one for LOCK_SH and the other for LOCK_EX, since it makes
+    byte-range locks of them. Raises ExperimentError if the file system refuses locks. Source: flock(2), NFS details.
+    """
+    until = time.monotonic() + wait_seconds
+    with _opened(path) as descriptor:
+        while True:
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except OSError as error:
+                if not is_held(error):
+                    raise lock_refused(path, error) from error
+                if time.monotonic() >= until:
+                    yield False
+                    return
+                time.sleep(_LOCK_POLL_SECONDS)
+            else:
+                yield True
+                return
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise lock_refused(path, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_held(error: OSError) -> bool:
+    """Whether the error of a lock means that another process holds it; all others mean that there are no locks."""
+    return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+def file_time(directory: Path) -> float:
+    """The present time by the clock of the directory's file system, in seconds since the epoch.
+
+    Ages of files are compared with it: on a network file system their times are the server's, and the clocks of two
+    machines may differ by more than an age that is asked for.
+    """
+    path = tempfile.mkdtemp(dir=directory, prefix=".time-")
+    try:
+        return os.stat(path).st_mtime
+    finally:
+        os.rmdir(path)
 
 
 def lock_refused(path: Path, error: OSError) -> ExperimentError:

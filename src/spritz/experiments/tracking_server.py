@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from spritz.experiments.home import is_held
 from spritz.experiments.tracking import process_start
 
 #: Seconds; a server that runs shorter is restarted with growing delays.
@@ -48,7 +49,10 @@ def keep(home: Path, address: str) -> int:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
+        if not is_held(error):
+            print(f"{folder / 'lock'}: {error.strerror}: the file system refuses locks", flush=True)
+            return 1
         print("another keeper has this home", flush=True)
         return 0
     path = folder / "server.json"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pickle
 from dataclasses import replace
@@ -203,3 +205,22 @@ def test_an_exception_that_cannot_be_pickled_comes_back_in_words() -> None:
 
 def test_indices_of_an_array_are_ranges() -> None:
     assert arrays.ranges([3, 0, 1, 2, 7, 9, 10]) == "0-3,7,9-10"
+
+
+def test_a_lock_that_another_process_holds_is_told_from_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pipeline(tmp_path)
+    assert not made.busy()
+
+    def refuse(number: int) -> None:
+        def lockf(*words: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(fcntl, "lockf", lockf)
+
+    refuse(errno.EACCES)  # fcntl(2): one of two numbers for a lock that is held
+    assert made.busy()
+    refuse(errno.ENOLCK)
+    with pytest.raises(ExperimentError, match="No locks available"):
+        made.busy()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments import imports
-from spritz.experiments.code import interpreters, snapshot, sources
+from spritz.experiments.code import cleaning, interpreters, snapshot, sources
 from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
@@ -208,10 +208,12 @@ def test_another_working_tree_is_frozen_too(site: Site, in_git: bool) -> None:
 def test_sources_are_kept_as_long_as_the_snapshot_that_they_belong_to(site: Site) -> None:
     installed_by_path(site, site.tree("common", {"commonlib.py": "C = 1\n"}))
     code = site.freeze()
-    snapshot.remove_all_but({code.tree}, site.store, before=float("inf"))
+    for now in (3e9, 4e9):
+        cleaning.remove_all_but({code.tree}, site.store, now)
     assert site.run(code, "import commonlib; print(commonlib.C)") == "1"
     (source,) = code.sources
-    snapshot.remove_all_but(set(), site.store, before=float("inf"))
+    for now in (5e9, 6e9):
+        cleaning.remove_all_but(set(), site.store, now)
     assert snapshot.names(site.store, source.tree) == []
 
 

@@ -1,6 +1,7 @@
 """What code a run sees: the working tree and everything else that its program imports, as it was at submission.
 
 `snapshot`     the working tree as a content-addressed tree in a git repository of our own
+`cleaning`     removes snapshots that nothing refers to
 `sources`      snapshots of other working trees that the run imports from
 `branches`     a run's code as a branch of the user's repository
 `linked`       paths that git ignores and that a run sees

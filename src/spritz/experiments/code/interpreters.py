@@ -92,7 +92,7 @@ def keep(path: Path, value: Any) -> None:
     """Cache a value for the next run; a full disk only costs time."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch = path.with_suffix(f".{os.uname().nodename}.{os.getpid()}")
         scratch.write_text(json.dumps(value), encoding="utf-8")
         os.replace(scratch, path)
 

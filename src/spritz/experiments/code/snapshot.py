@@ -20,10 +20,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 from spritz.experiments import imports
 from spritz.experiments.code import outputs as persistent
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import file_time, locked
 
 IGNORE_FILE = ".spritzignore"
 #: Limits of a file and of a snapshot in bytes: a snapshot is for code. The caller may raise them.
@@ -48,6 +48,8 @@ _PLAIN = (
 )
 #: A snapshot that is taken again later than this gets a new commit, so that its age says when it was last taken
 _FRESH_SECONDS = 600.0
+#: Seconds to wait for a cleaner: NFS keeps the lock of a machine that has failed.
+_CLEANER_SECONDS = 60.0
 #: Suffixes of what Python imports.
 _MODULES = (".py", ".so")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -125,7 +127,7 @@ def take(
         raise ExperimentError("git: not found", hint="snapshots of code need git on PATH; --no-snapshot runs in place")
     directory = Path(os.path.realpath(directory))
     _make_store(store)
-    with _locked(store, fcntl.LOCK_SH):
+    with _shared_lock(store):
         return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max), modules, outputs)
 
 
@@ -163,43 +165,13 @@ def _take(
     )
 
 
-def remove_all_but(trees: Container[str], store: Path, before: float) -> None:
-    """Remove snapshots taken before that time, and the objects that only they have, except `trees`.
-
-    Does nothing while a snapshot is taken, or where the file system has no locks. Raises ExperimentError.
-    """
-    if not (store / "HEAD").exists():
-        return
-    at = ("--git-dir", str(store))
-    with _locked(store, fcntl.LOCK_EX) as alone:
-        if not alone:
-            return
-        lines = _git(store, *at, "for-each-ref", "--format=%(refname:lstrip=2) %(committerdate:unix)", "refs/snapshots")
-        known = [line.split() for line in lines.splitlines()]
-        gone = {tree for tree, taken_at in known if tree not in trees and float(taken_at) < before}
-        if not gone:
-            return
-        # A source's commit stays as long as the snapshots that it belongs to.
-        others = _git(store, *at, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/sources").split()
-        deleted = [f"delete refs/snapshots/{tree}\n" for tree in sorted(gone)]
-        deleted += [f"delete refs/sources/{name}\n" for name in others if name.partition("/")[0] in gone]
-        _Git(store, {}, at)("update-ref", "--stdin", given="".join(deleted))
-        # They name objects that are about to go; the next snapshot of their directories reads all files once.
-        shutil.rmtree(store / "indexes", ignore_errors=True)
-        _git(store, *at, "repack", "-a", "-d", "-q", "--window=0")
-        _git(store, *at, "prune", "--expire=now")
-
-
 @contextmanager
-def _locked(store: Path, how: int) -> Iterator[bool]:
-    """Whether the lock was to be had: shared, which takes snapshots, at once or later; exclusive only at once."""
-    with open(store / "lock", "ab") as file:
-        try:
-            fcntl.flock(file, how if how == fcntl.LOCK_SH else how | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
+def _shared_lock(store: Path) -> Iterator[None]:
+    """Keeps cleaners away where there are locks. Without one a snapshot is safe too (`cleaning`), so it is taken."""
+    with ExitStack() as stack:
+        with suppress(ExperimentError):
+            stack.enter_context(locked(store / "lock", fcntl.LOCK_SH, wait_seconds=_CLEANER_SECONDS))
+        yield
 
 
 def keep_with(store: Path, tree: str, source: str) -> None:
@@ -224,7 +196,7 @@ def receive(store: Path, code: Snapshot, places: Sequence[Path]) -> None:
     _make_store(store)
     trees = [code.tree, *(source.tree for source in code.sources)]
     at = ("--git-dir", str(store))
-    with _locked(store, fcntl.LOCK_SH):
+    with _shared_lock(store):
         for tree in trees:
             if _run(store, (*at, "rev-list", "--objects", "--quiet", tree)).returncode:
                 environment = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(str, places))}
@@ -321,7 +293,7 @@ def check_out(store: Path, tree: str, target: Path) -> None:
 def adopt(store: Path, directory: Path) -> str:
     """Store all files of the directory as a snapshot; returns its tree. Raises ExperimentError."""
     _make_store(store)
-    with _locked(store, fcntl.LOCK_SH), tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
+    with _shared_lock(store), tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         base = ("--git-dir", str(store), "--work-tree", str(directory))
         git = _Git(directory, {"GIT_INDEX_FILE": str(Path(scratch) / "index")}, base)
         git("add", "-A", "-f", ".")
@@ -494,8 +466,8 @@ def _tree_of(
         tree = git("write-tree").strip()
         if kept is not None:
             kept.parent.mkdir(exist_ok=True)
-            shutil.copy2(index, f"{kept}.{os.getpid()}")
-            os.replace(f"{kept}.{os.getpid()}", kept)
+            with suppress(FileNotFoundError):  # without files, git writes none
+                os.replace(index, kept)
         return tree, submodules
 
 
@@ -565,12 +537,14 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     at = ("--git-dir", str(store))
     form = "--format=%(objectname) %(committerdate:unix)"
     known = _git(store, *at, "for-each-ref", form, reference).split()
-    if known and float(known[1]) > time.time() - _FRESH_SECONDS:
+    now = file_time(store)
+    if known and float(known[1]) > now - _FRESH_SECONDS:
         return
     ours = _git(store, *at, "for-each-ref", "--count=50", "--sort=-creatordate", form, "refs/snapshots").split()[::2]
     environment = {
         "GIT_AUTHOR_NAME": "spritz", "GIT_AUTHOR_EMAIL": "spritz@localhost",
         "GIT_COMMITTER_NAME": "spritz", "GIT_COMMITTER_EMAIL": "spritz@localhost",
+        "GIT_COMMITTER_DATE": f"{int(now)} +0000",
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(str, objects)),
     }  # fmt: skip
     git = _Git(store, environment, at)
@@ -629,6 +603,11 @@ class _Git:
         target = scratch / "exclude"
         target.write_bytes(b"\n".join(texts) + b"\n")
         return target
+
+
+def in_store(store: Path, *words: str, given: str = "") -> str:
+    """The output of a git command on the repository of snapshots, with `given` as its input. Raises ExperimentError."""
+    return _Git(store, {}, ("--git-dir", str(store)))(*words, given=given)
 
 
 def _git(cwd: Path, *words: str, check: bool = True) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 from spritz.experiments import calling
 from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.home import lock_refused
+from spritz.experiments.home import is_held, lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
 
 #: format of pipeline.json; a newer one is refused. A pipeline of a single version is written in the first.
@@ -158,7 +158,9 @@ class Pipeline:
         with (self.directory / "lock").open("a") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except OSError as error:
+                if not is_held(error):
+                    raise lock_refused(self.directory / "lock", error) from error
                 return True
         return False
 

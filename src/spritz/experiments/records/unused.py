@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments.code import restoring, snapshot
+from spritz.experiments.code import cleaning, restoring
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import file_time
 from spritz.experiments.records.store import Store
-
-_YOUNG_SECONDS = 3600.0
 
 
 def remove(store: Store) -> None:
     """Remove it. Raises ExperimentError and OSError; what is left is tried again the next time."""
-    home, before = store.home, time.time() - _YOUNG_SECONDS
+    home, now = store.home, file_time(store.home)
+    before = now - cleaning.YOUNG_SECONDS
     directories = list(home.glob("runs/*"))
     arrays = {directory.name.rpartition("-")[0] for directory in directories}
     # NAME-FIRST.sh and .shared, for runs NAME-0, NAME-1 …
@@ -42,7 +41,7 @@ def remove(store: Store) -> None:
         *home.glob("pipelines/*/pipeline*.json"),
     ]
     trees = {*rows.values(), *((_read(path).get("code") or {}).get("tree", "") for path in records)}
-    snapshot.remove_all_but(trees, home / "snapshots.git", before)
+    cleaning.remove_all_but(trees, home / "snapshots.git", now)
 
 
 def _unlink(paths: Iterable[Path], before: float) -> None:
