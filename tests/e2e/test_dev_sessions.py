@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.experiments.records import record
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, cluster, lab
 
@@ -44,8 +45,7 @@ def running(lab: Lab, *words: str) -> str:
 
 
 def events(lab: Lab, name: str) -> list[dict[str, object]]:
-    path = lab.home / "runs" / name / "events.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return record.events(lab.home / "runs" / name)
 
 
 def test_exec_has_the_environment_directory_and_rank_of_the_run(lab: Lab) -> None:

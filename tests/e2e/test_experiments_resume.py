@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments.job import resuming, states
+from spritz.experiments.records import record
 from tests.conformance.cluster import SITE, node_command
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, git
@@ -184,18 +185,16 @@ def looked(lab: Lab, name: str) -> bool:
 
 
 def story(lab: Lab, name: str) -> str:
-    files = [directory(lab, name) / "events.jsonl", *sorted((directory(lab, name) / "log").glob("*"))]
+    files = [*directory(lab, name).glob("events.*.jsonl"), *sorted((directory(lab, name) / "log").glob("*"))]
     return "\n".join(f"== {path.name}\n{path.read_text()}" for path in files if path.exists())
 
 
 def events(lab: Lab, name: str) -> list[str]:
-    lines = (directory(lab, name) / "events.jsonl").read_text().splitlines()
-    return [str(json.loads(line)["event"]) for line in lines]
+    return [str(event["event"]) for event in record.events(directory(lab, name))]
 
 
 def nodes(lab: Lab, name: str) -> str:
-    lines = (directory(lab, name) / "events.jsonl").read_text().splitlines()
-    return [str(event["nodes"]) for line in lines if (event := json.loads(line))["event"] == "started"][-1]
+    return [str(event["nodes"]) for event in record.events(directory(lab, name)) if event["event"] == "started"][-1]
 
 
 def undisturbed(lab: Lab, script: str = "train.py") -> list[tuple[int, str]]:
@@ -409,6 +408,6 @@ def test_a_node_that_was_lost_but_is_not_dead_changes_no_checkpoint_and_no_resul
         until(lambda: lab.state(name) == "COMPLETED", lambda: f"it ends\n{story(lab, name)}")
     finally:
         kill_node(lab, victim)
-    lines = (directory(lab, name) / "events.jsonl").read_text().splitlines()
-    assert {event["life"] for line in lines if (event := json.loads(line))["event"] == "ended"} == {2}
+    lines = record.events(directory(lab, name))
+    assert {event["life"] for event in lines if event["event"] == "ended"} == {2}
     assert sorted(set(losses(lab, name))) == undisturbed(lab), story(lab, name)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from spritz.experiments.records import record
 from spritz.experiments.sweeps.trials import lines
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, cluster, git, lab
@@ -349,7 +350,7 @@ def test_a_metric_that_no_trial_reports_and_a_damaged_file_are_told(swept: Lab) 
 def test_events_and_metrics_are_lines(swept: Lab) -> None:
     swept("sweep", plan(swept), "--wait")
     directory = swept.home / "runs" / "objective-sweep-1.1"
-    assert [event["event"] for event in lines(directory / "events.jsonl")] == ["started", "ended"]
+    assert [event["event"] for event in record.events(directory)] == ["started", "ended"]
     assert os.readlink(directory / "claim") == status(swept, "objective-sweep-1")["jobs"][0]
 
 

@@ -28,7 +28,7 @@ from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
 from spritz.experiments.results import markdown, written
 
-_RECORDS = ("events.jsonl", "metrics.jsonl", "logged.jsonl")
+_RECORDS = ("metrics.jsonl", "logged.jsonl")
 _REPEAT = """
 ## Repeat it
 
@@ -64,6 +64,9 @@ def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
             )  # fmt: skip
             (root / "README.md").write_text(markdown.text(entry, run, surroundings) + repeat, encoding="utf-8")
             record.write(root, replace(run, surroundings=surroundings, shared=""))
+            # In one file, since the names of the run's have names of machines.
+            events = "".join(f"{record.dumps(event)}\n" for event in record.events(directory))
+            (root / "events.jsonl").write_text(events, encoding="utf-8")
             with tarfile.open(scratch, "w:gz", compresslevel=6) as archive:
                 archive.add(root, run.name, filter=_anonymous)
                 for name in _RECORDS:

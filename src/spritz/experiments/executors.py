@@ -15,6 +15,7 @@ from spritz.experiments import api, calling
 from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job.settings import SLURM_OPTIONS
+from spritz.experiments.records import record
 from spritz.notation.names import nearest
 
 Result = TypeVar("Result")
@@ -101,7 +102,7 @@ class Job(Generic[Result]):
 
     def stdout(self) -> str | None:
         """The output of all tasks, standard error in it; None if it has not started."""
-        return self.future.logs() if (self.future.directory / "events.jsonl").exists() else None
+        return self.future.logs() if record.events(self.future.directory) else None
 
     def stderr(self) -> str | None:
         """ "" as it is part of `stdout`; None if the job has not started."""

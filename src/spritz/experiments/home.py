@@ -2,7 +2,7 @@
 
     runs.db            the index (`store`); or another database by SPRITZ_RUN_STORE
     snapshots.git      snapshots of code (`snapshot`)
-    runs/NAME/         a run: run.json, job.sh, events.jsonl, log/, code/
+    runs/NAME/         a run: run.json, job.sh, events.NODE.jsonl, log/, code/
     shared-runs        names of runs that others may see (`sharing`)
     environments/      what is known of interpreters (`interpreters`)
     venvs/             environments of earlier runs, made again (`restoring`)

@@ -46,7 +46,8 @@ def say(directory: Path, event: str, **values: Any) -> None:
     restart, life = int(os.environ.get("SLURM_RESTART_COUNT") or 0), os.environ.get("SPRITZ_LIFE") or ""
     lives = {"life": int(life)} if life.isdecimal() else {}
     line = json.dumps({"event": event, "at": time.time(), "restart": restart, **lives, **values}) + "\n"
-    descriptor = os.open(str(directory / "events.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename  # a file for each machine, as job.sh has it
+    descriptor = os.open(str(directory / f"events.{node}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, line.encode())
     finally:

@@ -95,7 +95,7 @@ class Twice(Job):
         return [words for words in super().asked() if not words.startswith("-o show")]
 
     def story(self) -> str:
-        files = [self.directory / "events.jsonl", *sorted((self.directory / "log").glob("*"))]
+        files = [*self.directory.glob("events.*.jsonl"), *sorted((self.directory / "log").glob("*"))]
         return "\n".join(f"== {path.name}\n{path.read_text()}" for path in files if path.exists())
 
 
@@ -123,7 +123,7 @@ def test_an_older_life_that_was_not_dead_changes_no_checkpoint_and_not_the_resul
             run.end(2, 0)
             assert newer.wait(60) == 0, run.story()
     kinds = [(event["event"], event["life"]) for event in record.events(tmp_path)]
-    assert kinds == [("started", 1), ("started", 2), ("lost", 2), ("superseded", 1), ("ended", 2)]
+    assert kinds == [("started", 1), ("superseded", 1), ("started", 2), ("lost", 2), ("ended", 2)]
     assert states.from_events(record.events(tmp_path))["state"] == "COMPLETED"
     assert run.asked() == [], "the older life requeued or ended nothing"
     assert not list((tmp_path / "checkpoints").glob(".*life-*"))

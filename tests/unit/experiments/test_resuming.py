@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -189,7 +188,7 @@ def test_a_life_that_ended_without_a_word_excludes_its_failed_node(tmp_path: Pat
 def test_the_total_time_ends_the_chain(tmp_path: Path) -> None:
     job = Job(tmp_path, "trap 'exit 75' USR1; while :; do sleep 0.05; done", max_time="3s", grace="2")
     assert job.live() == resuming.TIME_UP
-    assert json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])["status"] == resuming.TIME_UP
+    assert record.events(tmp_path)[-1]["status"] == resuming.TIME_UP
 
 
 def test_a_run_is_paused_while_it_is_held(tmp_path: Path) -> None:

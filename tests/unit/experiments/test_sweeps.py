@@ -180,7 +180,7 @@ def test_a_metric_that_is_not_a_number_stops_a_trial() -> None:
 
 def files(directory: Path, events: list[dict[str, Any]], metrics: str = "", point: str = "") -> trials.Trial:
     folder = directory / "s.1"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     (folder / "metrics.jsonl").write_text(metrics)
     if point:
@@ -206,6 +206,9 @@ def test_lines_that_are_damaged_cost_themselves_alone(tmp_path: Path) -> None:
     metrics = '{"step": 1, "loss": 2}\n[1]\n{"step": 2, "los\n{"loss": 1.5}\n{"step": 9, "acc": 1}\n{"step": 3, "lo'
     trial = files(tmp_path, [], metrics, '{"x": 1')
     assert (trial.reports, trial.value, trial.parameters) == ({1: 2.0, 2: 1.5}, 1.5, {})
+    # The program is killed at the end of a buffer, and its next life goes on in the same line.
+    again = files(tmp_path / "again", [], '{"step": 1, "lo{"step": 2, "loss": 4}\n')
+    assert again.reports == {2: 4.0}
 
 
 def test_tpe_draws_inside_the_space_and_the_same_again(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from spritz.experiments.records.record import Run
 
 #: What Spritz writes about a run, and the measurements that its program writes for it.
 _OPENED = frozenset({
-    "run.json", record.EDITS, record.COPY, "events.jsonl", "metrics.jsonl", "logged.jsonl", "sources.list",
+    "run.json", record.EDITS, record.COPY, "metrics.jsonl", "logged.jsonl", "sources.list",
     "environment.json", "log", "python", "imports", "usage", "objects", "environments",
 })  # fmt: skip
 #: Files of projects that often hold secrets, and the assignments in them.
@@ -104,7 +104,7 @@ def _set_modes(directory: Path, audience: Audience, *, logs: bool) -> None:
             with suppress(FileNotFoundError):
                 if inside in _CLOSED or (inside == "log" and not logs):
                     os.chmod(path, stat.S_IMODE(os.lstat(path).st_mode) & 0o700)
-                elif inside.partition(os.sep)[0] in _OPENED:
+                elif inside.partition(os.sep)[0] in _OPENED or record.is_events(inside):
                     audience.open(path)
                 else:
                     audience.take(path)

@@ -206,6 +206,8 @@ def _identity(job: Job) -> str:
     return f"""\
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
 export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
+# Two machines that append to a file on NFS write over each other's lines.
+events=$SPRITZ_RUN_DIR/events.${{SLURMD_NODENAME:-$(uname -n)}}.jsonl
 {_life(job.trials)}
 {lives.BEGIN}"""
 
@@ -222,7 +224,7 @@ def _functions(job: Job) -> str:
 {_notifying(job.notifier, job.trials)}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" \\
-        "${{SPRITZ_LIFE:+, \\"life\\": $SPRITZ_LIFE}}" "$2" >> "$SPRITZ_RUN_DIR/events.jsonl"
+        "${{SPRITZ_LIFE:+, \\"life\\": $SPRITZ_LIFE}}" "$2" >> "$events"
     case $1 in ended | paused) notify "$1" ;; esac
 }}{lives.FUNCTIONS}\
 child=
@@ -382,10 +384,9 @@ ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
 [ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
 # Nothing runs over a result, which is that of the newest life.
 newest=$(ls "$SPRITZ_RUN_DIR/lives" 2>/dev/null | sort -n | tail -n 1)
-grep -E '"event": "(started|ended)"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null |
+cat "$SPRITZ_RUN_DIR"/events*.jsonl 2>/dev/null | grep -E '"event": "(started|ended)"' |
     grep "${newest:+\"life\": $newest,}" | tail -n 1 | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
-restart=$(grep -c '"event": "started"' "$SPRITZ_RUN_DIR/events.jsonl" 2>/dev/null)
-restart=${restart:-0}"""
+restart=$(cat "$SPRITZ_RUN_DIR"/events*.jsonl 2>/dev/null | grep -c '"event": "started"')"""
 
 
 def _ours(trials: Trials, verb: str) -> str:
@@ -434,9 +435,9 @@ def _close_loop(trials: Trials | None, resumable: bool) -> str:
     if trials.watched:
         lines += [
             """kill "$watcher" 2>/dev/null; wait "$watcher" 2>/dev/null""",
-            """grep -q "\\"pruned\\".*\\"restart\\": $restart[,}]" "$SPRITZ_RUN_DIR/events.jsonl" && finish 0""",
+            """grep -q "\\"pruned\\".*\\"restart\\": $restart[,}]" "$events" && finish 0""",
         ]
-    stopped = """grep -q "\\"signalled\\".*\\"restart\\": $restart," "$SPRITZ_RUN_DIR/events.jsonl\""""
+    stopped = """grep -q "\\"signalled\\".*\\"restart\\": $restart," "$events\""""
     return "\n".join([
         *lines,
         f"""[ "$status" = 0 ] || [ "$tries" -ge {trials.retries} ]{over} || {stopped} && break""",

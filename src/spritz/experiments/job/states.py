@@ -131,7 +131,8 @@ def from_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     starts = [event for event in events if event["event"] == "started"]
     latest = starts[-1]["restart"] if starts else 0
     values: dict[str, Any] = {"started_at": starts[0]["at"]} if starts else {}
-    ended = next((e for e in reversed(events) if e["event"] == "ended" and e["restart"] >= latest), None)
+    begun = events.index(starts[-1]) if starts else 0  # an older life on another node may have ended after it
+    ended = next((e for e in reversed(events[begun:]) if e["event"] == "ended" and e["restart"] >= latest), None)
     if ended is not None:
         pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in events)
         values["state"] = "PRUNED" if pruned else "FAILED" if ended["status"] else "COMPLETED"

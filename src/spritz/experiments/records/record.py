@@ -3,9 +3,8 @@
 The user's later words about a run, such as tags and a new name, are in `edits.json`, so that a process which still has
 the record as it was cannot overwrite them.
 
-`run.json` is written before the job is queued, and again once the job's id is known. The job appends to `events.jsonl`
-lines such as {"event": "started", "at": 1700000000.0, "restart": 0, …}. These are files instead of a database because
-the job may run without Spritz, and because all file systems append lines of a few hundred bytes atomically.
+`run.json` is written before the job is queued, and again once the job's id is known. The job appends to its events
+(`records.events`). These are files instead of a database because the job may run without Spritz.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any
 from spritz.experiments.code import interpreters
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import directory_mode
+from spritz.experiments.records import events as run_events
 
 #: Version of run.json; a newer version is refused.
 FORMAT = 1
@@ -186,25 +186,12 @@ def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
 
 
 def append(directory: Path, event: str, at: float, **values: Any) -> None:
-    """Add a line to the run's events."""
-    line = json.dumps({"event": event, "at": at, **values}) + "\n"
-    descriptor = os.open(directory / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    """Add a line to the run's events. Raises ExperimentError."""
     try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
+        run_events.append(directory, event, at, **values)
+    except OSError as error:
+        raise ExperimentError(f"{directory}: cannot record that the run is {event}: {error.strerror}") from error
 
 
-def events(directory: Path) -> list[dict[str, Any]]:
-    """The job's events so far, without an incomplete last line."""
-    try:
-        text = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    parsed = []
-    for line in text.splitlines():
-        try:
-            parsed.append(json.loads(line))
-        except ValueError:
-            continue
-    return parsed
+events = run_events.read
+is_events = run_events.is_events

@@ -11,7 +11,6 @@ The last value of a name is the run's. Incomplete lines, and lines that are not 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import inside, tracking
+from spritz.experiments.records import events as run_events
 from spritz.experiments.results import event_files
 
 FILE = "metrics.jsonl"
@@ -68,11 +68,8 @@ def _written(path: Path, *, tail: bool) -> Iterator[Point]:
 
 
 def _mapping(line: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
+    # A program that was killed may have left a line without end, to which its next life has added one.
+    return run_events.whole(line.decode(errors="replace"), "{") or {}
 
 
 def _points(data: Mapping[str, Any]) -> Iterator[Point]:

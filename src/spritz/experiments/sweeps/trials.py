@@ -4,7 +4,7 @@
     params.sh       the same as variables of the shell
     metrics.jsonl   {"step": 1, "loss": 0.5} a line, appended by the user's program; the last value of a metric is final
     logged.jsonl    the same lines from the program's files for TensorBoard or W&B (`event_files`)
-    events.jsonl    started, retried, pruned, ended …, appended by the job's script and by `trial`
+    events.*.jsonl  started, retried, pruned, ended …, appended by the job's script and by `trial`
     claim           a link to the id of the array whose task runs the trial
 
 Imports little but the standard library, because jobs import it too.
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spritz.experiments.records import events as run_events
 from spritz.experiments.records import lives
 from spritz.experiments.results import event_files
 
@@ -54,7 +55,7 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
     """Read a trial. Ignores damaged and missing files."""
     directory = runs / name_of(sweep, index)
     parameters = _json(directory / "params.json")
-    events = lives.current(event for event in lines(directory / "events.jsonl") if "event" in event)
+    events = lives.current(run_events.read(directory))
     reports = Reports(directory, metric)
     values = reports.read()
     kinds = [str(event["event"]) for event in events]
@@ -131,11 +132,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError:
         return
     for line in text.split("\n"):
-        try:
-            mapping = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(mapping, dict):
+        if (mapping := run_events.whole(line, "{")) is not None:
             yield mapping
 
 
