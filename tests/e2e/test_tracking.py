@@ -105,7 +105,7 @@ def test_an_untracked_run_is_left_alone(lab: Lab) -> None:
 
 def test_written_metrics_use_of_both_nodes_and_checkpoints(lab: Lab) -> None:
     (lab.project / "train.py").write_text(TRAIN)
-    (lab.project / "pretrained-0.pt").write_bytes(b"x")
+    (lab.project / "pretrained-0.pt").write_bytes(b"x")  # of the snapshot: neither a checkpoint nor kept at the end
     lab("run", "-N", "2", "--", "python3", "train.py")
     assert metrics_of(lab, "train-1") == {"acc": 0.4}
     assert "acc 0.4" in lab("runs", "--metric", "acc>=0.4")
@@ -120,7 +120,7 @@ def test_written_metrics_use_of_both_nodes_and_checkpoints(lab: Lab) -> None:
     assert sorted((item["step"], item["kept"]) for item in listed) == [(0, False), (1, True), (2, False), (3, True)]
     assert len(list(code.glob("model-*.pt"))) == 4
     lab("checkpoints", "train-1", *policy, "--prune")
-    assert sorted(path.name for path in code.glob("*.pt")) == ["model-step=1.pt", "model-step=3.pt", "pretrained-0.pt"]
+    assert sorted(path.name for path in code.glob("*.pt")) == ["model-step=1.pt", "model-step=3.pt"]
     lab("checkpoints", "train-1", "--prune", status=2)
     lab("checkpoints", "train-1", "--keep-best", "nonexistent", "--prune", status=1)
 

@@ -2,6 +2,7 @@
 
 `snapshot`     the working tree as a content-addressed tree in a git repository of our own
 `cleaning`     removes snapshots that nothing refers to
+`trimming`     removes the unchanged files of a checkout when its run has ended
 `sources`      snapshots of other working trees that the run imports from
 `branches`     a run's code as a branch of the user's repository
 `linked`       paths that git ignores and that a run sees

@@ -33,6 +33,8 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import file_time, locked
 
 IGNORE_FILE = ".spritzignore"
+#: File in a checkout that is complete; its time is that of the files.
+MARK = ".git-snapshot-done"
 #: Limits of a file and of a snapshot in bytes: a snapshot is for code. The caller may raise them.
 FILE_BYTES_MAX = 100 << 20
 TREE_BYTES_MAX = 1 << 30
@@ -267,18 +269,30 @@ def diff(store: Path, old: str, new: str, *options: str) -> str:
 
 
 def checkout_lines(store: Path, tree: str, target: str) -> str:
-    """Shell commands that atomically check the tree out into `$target`."""
-    plain = " ".join(f"'{word}'" if "=" in word else word for word in _PLAIN)
+    """Shell commands that atomically check the tree out into `$target`, or put back what `trimming` has removed."""
     return f"""\
-if [ ! -e {target}/.git-snapshot-done ]; then
+frozen() {{ GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain_words()} "$@"; }}
+if [ ! -e {target}/{MARK} ]; then
     index=$(mktemp); made={target}.${{SLURM_JOB_ID:-0}}.$$; rm -rf "$made"; mkdir -p "$made"
-    GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} read-tree {tree} &&
-        GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain} --work-tree="$made" checkout-index -a -q -f &&
-        touch "$made/.git-snapshot-done" && mv -T "$made" {target} 2> /dev/null
+    frozen read-tree {tree} && frozen --work-tree="$made" checkout-index -a -q -f &&
+        touch "$made/{MARK}" && mv -T "$made" {target} 2> /dev/null
     rm -rf "$index" "$made"
-    [ -e {target}/.git-snapshot-done ] || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}
+    [ -e {target}/{MARK} ] || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}
+elif [ -e {target}-removed.part ] || [ -e {target}-removed.txt ]; then
+    index=$(mktemp)
+    (
+        cd {target} && frozen read-tree {tree} && frozen --work-tree=. ls-files -z -d > "$index.gone" &&
+            frozen --work-tree=. checkout-index -q -z --stdin < "$index.gone" &&
+            xargs -0 -r touch -c -h -r {MARK} -- < "$index.gone" && rm -f {target}-removed.part {target}-removed.txt
+    ) || {{ echo "spritz: cannot put back the files of the snapshot {tree}" >&2; exit 66; }}
+    rm -f "$index" "$index.gone"
 fi
 """
+
+
+def plain_words() -> str:
+    """Options of git, for the shell."""
+    return " ".join(f"'{word}'" if "=" in word else word for word in _PLAIN)
 
 
 def check_out(store: Path, tree: str, target: Path) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments.code import outputs, snapshot, sources
+from spritz.experiments.code import outputs, snapshot, sources, trimming
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import containers, resuming
 from spritz.experiments.job.settings import RunOptions, per_node_gpus, sbatch_options
@@ -219,6 +219,7 @@ def _functions(job: Job) -> str:
     masking = f"{inside} mask {' '.join(names)}; " if names else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
     keeping = "keep_outputs; " if job.outputs else ""
+    trims = "".join(f"trim {place} {tree}; " for place, tree in _checkouts(job))
     return f"""\
 {outputs.functions(job.outputs, _checkout(job))}\
 {_notifying(job.notifier, job.trials)}
@@ -234,14 +235,27 @@ forward() {{
 }}
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
+{trimming.function(job.repository) if trims else ""}\
 finish() {{
     give_way "$1"
     unfence
     [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
         python3 {shlex.quote(str(job.event_files))}
-    {masking}{keeping}say ended ", \\"status\\": $1"; {closing}exit "$1"
+    {masking}{keeping}say ended ", \\"status\\": $1"; {closing}{trims}exit "$1"
 }}
 """
+
+
+def _checkouts(job: Job) -> list[tuple[str, str]]:
+    """The run's checkouts, quoted for the shell, with their trees; without those that trials share."""
+    if not job.tree:
+        return []
+    shared = [] if job.trials else [(_source_place(job, source), source.tree) for source in job.sources]
+    return [(_checkout(job), job.tree), *shared]
+
+
+def _source_place(job: Job, source: snapshot.Source) -> str:
+    return f"{_shared_directory(job)}/sources/{source.name}"
 
 
 def _preparation(job: Job) -> str:
@@ -257,7 +271,7 @@ def _preparation(job: Job) -> str:
         outputs.lines(job.outputs, code),
         job.links.replace("{code}", code),
         *(
-            snapshot.checkout_lines(job.repository, source.tree, f"{_shared_directory(job)}/sources/{source.name}")
+            snapshot.checkout_lines(job.repository, source.tree, _source_place(job, source))
             for source in job.sources
         ),
         # A directory without any file of the snapshot is not in the checkout.
