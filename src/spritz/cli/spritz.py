@@ -60,6 +60,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "edit": ("spritz.experiments.commands.upkeep.edit", "change tags, note and name of runs"),
     "share": ("spritz.experiments.commands.upkeep.share", "let other users see runs, as USER/RUN"),
     "remove": ("spritz.experiments.commands.remove", "remove old runs: records, logs, code and checkpoints"),
+    "space": ("spritz.experiments.commands.upkeep.space", "show the disk space and files of your runs"),
     "exec": ("spritz.experiments.commands.exec", "run a command in a running run, with its environment and GPUs"),
     "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
     "dev": ("spritz.experiments.commands.dev", "work on a compute node: shell, JupyterLab or VS Code over ssh"),

@@ -14,7 +14,7 @@ imports no other package than `notation`.
 `pipelines`  steps that use the results of other steps, compiled to dependencies
 `commands`   a module for each command: run, runs, show, diff, compare, branch, export, importing, rerun, logs, files,
              cancel, remove, sweep, sweeps, track, checkpoints, pause, resume, pipeline, exec, ssh, dev, quota;
-             `upkeep`: edit, share
+             `upkeep`: edit, share, space
 
 `home`       the directory of runs and snapshots
 `secrets`    secrets in variables, arguments and addresses, which must not be stored

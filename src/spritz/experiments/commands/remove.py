@@ -7,7 +7,6 @@ Code, scripts of arrays and cached values of pipelines that no other run uses go
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from argparse import ArgumentParser, Namespace
@@ -19,7 +18,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, size
 from spritz.experiments.job import states, submission
-from spritz.experiments.records import unused
+from spritz.experiments.records import space, unused
 from spritz.experiments.records.store import Entry, Query, Store
 
 _SHOWN_MAX = 10
@@ -45,7 +44,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     names = [group or entry.name for group, entries in groups for entry in (entries[:1] if group else entries)]
     count = sum(len(entries) for _, entries in groups)
     runs = f"{count} run{'s' if count != 1 else ''}"
-    freed = sum(_bytes(Path(entry.directory)) for _, entries in groups for entry in entries)
+    freed = sum(space.below(entry.directory).bytes for _, entries in groups for entry in entries)
     shown = ", ".join(names[:_SHOWN_MAX]) + (f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else "")
     if not arguments.yes:
         terminal.out(f"--yes would remove {runs} and free {size(freed)}: {shown}\n")
@@ -111,7 +110,3 @@ def _places(group: str) -> list[Path]:
         return []
     files = (home() / "sweeps" / group / "sweep.json", home() / "pipelines" / group / "pipeline.json")
     return [file.parent for file in files if file.exists()]
-
-
-def _bytes(directory: Path) -> int:
-    return sum((Path(place) / name).lstat().st_size for place, _, names in os.walk(directory) for name in names)

@@ -2,4 +2,5 @@
 
 `edit`    tags, notes and names
 `share`   who may see a run
+`space`   what runs take, and what frees it
 """
