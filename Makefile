@@ -68,10 +68,16 @@ databases: $(VENV)/.stamp
 
 # The experiments layer in full: on a real Slurm too (root, and Debian's packages), runs that lose nodes, and MLflow and
 # Plotly, which are too large for the tests of every change (some hundred packages).
-experiments: $(VENV)/.stamp
+experiments: $(VENV)/.stamp .venv-projects/.stamp
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,experiments]'
-	$(BIN)/pytest -m 'slow or not slow' tests/unit/experiments tests/e2e/test_experiments*.py tests/e2e/test_sweeps.py \
-		tests/e2e/test_dev_sessions.py tests/e2e/test_tracking.py $(PYTEST_ARGS)
+	SPRITZ_TEST_PROJECTS=$(abspath .venv-projects)/bin/python $(BIN)/pytest -m 'slow or not slow' \
+		tests/unit/experiments tests/property/test_run_code.py tests/e2e/test_experiments*.py tests/e2e/test_sweeps.py \
+		tests/e2e/test_dev_sessions.py tests/e2e/test_tracking.py tests/training/test_projects.py $(PYTEST_ARGS)
+
+.venv-projects/.stamp: tests/training/project-requirements.txt
+	@$(PYTHON) -m venv .venv-projects
+	@.venv-projects/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
 
 # Templates, hooks and trackers with the real programs (torchrun, accelerate, Lightning, DeepSpeed, Ray, MPI; W&B, Aim), on a
 # real Slurm too, in environments of their own (1.5 GB). DeepSpeed compiles a part of itself the first time.

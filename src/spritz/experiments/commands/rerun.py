@@ -106,9 +106,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     tell_unfrozen(queued.code, terminal)
     run_command.tell_shared_outputs(queued, store, terminal)
     if is_in_place and not arguments.new_code:
-        terminal.err(
-            f"spritz: {old.name} ran in place: this runs the directory as it is now; {_differing(store.home, old, queued)}\n"
-        )
+        differing_files = _differing(store.home, old, queued)
+        terminal.err(f"spritz: {old.name} ran in place: this runs the directory as it is now; {differing_files}\n")
     if moved := datasets.changed(directory, old.data):
         terminal.err(f"spritz: {', '.join(moved)} changed since {old.name}\n")
     if differing := diff.installed_since(around, queued.surroundings):

@@ -1,0 +1,3 @@
+out_dir = "out-tiny"
+dataset = "chars"
+max_iters = 20

@@ -1,0 +1,3 @@
+import sys
+
+print("loss", 1 / float(sys.argv[2]))

@@ -1,0 +1,3 @@
+import scaling
+
+print("factor", scaling.FACTOR)
