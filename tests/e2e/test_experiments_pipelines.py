@@ -345,7 +345,7 @@ def test_a_fix_enters_a_pipeline_and_finished_steps_keep_their_results(lab: Lab)
     # Interrupted before it has queued anything, then given again.
     bin_directory = lab.directory / "bin"
     bin_directory.mkdir()
-    (bin_directory / "sbatch").write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 100\n")
+    (bin_directory / "sbatch").write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 10\n")
     (bin_directory / "sbatch").chmod(0o755)
     process = lab.start("pipeline", "retry", "fixed", "--new-code", PATH=f"{bin_directory}:{lab.path}")
     process.communicate(timeout=100)

@@ -191,7 +191,8 @@ def test_why_a_batch_job_could_not_begin_is_in_the_log(cluster: NodeCluster) -> 
     job = cluster.batch("#!/bin/sh\n", stdout="/proc/nowhere/out")
     assert cluster.finished(job).error_kind == "io"
     why = "Could not open stdout file /proc/nowhere/out: No such file or directory"
-    assert f"step.failed job_id={job.id} step=batch error='{why}'" in cluster.log()
+    line = f"step.failed job_id={job.id} step=batch error='{why}'"
+    wait_until(lambda: line in cluster.log(), "the log says why")
 
 
 def test_signals_go_to_steps_to_the_shell_or_to_all(cluster: NodeCluster) -> None:

@@ -411,7 +411,7 @@ def test_a_fix_enters_a_sweep_and_each_trial_says_its_code(swept: Lab) -> None:
     real = next(path for place in swept.path.split(":") if (path := Path(place) / "sbatch").exists())
     bin_directory = swept.directory / "bin"
     bin_directory.mkdir()
-    (bin_directory / "sbatch").write_text(f'#!/bin/sh\n{real} --hold "$@"\nkill -INT $PPID\nexec sleep 100\n')
+    (bin_directory / "sbatch").write_text(f'#!/bin/sh\n{real} --hold "$@"\nkill -INT $PPID\nexec sleep 10\n')
     (bin_directory / "sbatch").chmod(0o755)
     process = swept.start("sweep", "--resume", name, "--new-code", PATH=f"{bin_directory}:{swept.path}")
     process.communicate(timeout=100)

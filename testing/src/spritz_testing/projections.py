@@ -28,6 +28,7 @@ HISTORY = {
     "partition_freed",
     "priorities_at",
     "priority_inputs",
+    "prolonged",
     "reached",
     "redeemed",
     "reorder",

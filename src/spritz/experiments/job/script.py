@@ -241,7 +241,7 @@ finish() {{
     unfence
     [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
         python3 {shlex.quote(str(job.event_files))}
-    {masking}{keeping}say ended ", \\"status\\": $1"; {closing}{trims}exit "$1"
+    {masking}{keeping}{trims}say ended ", \\"status\\": $1"; {closing}exit "$1"
 }}
 """
 

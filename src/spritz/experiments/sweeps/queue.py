@@ -277,7 +277,7 @@ def resume(sweep: Sweep, store: Store, *, new_code: bool = False) -> list[Queued
 def _with_present_code(sweep: Sweep) -> PreparedRequest:
     """The request of the sweep with the code that is in this directory now. Raises ExperimentError."""
     first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
-    if not first.code:
+    if first.runs_in_place:
         raise ExperimentError(f"--new-code: {sweep.name} runs in place, without a snapshot of its code")
     values: dict[str, Any] = {
         name: tuple(given) if isinstance(given, list) else given for name, given in first.options.items()
