@@ -47,11 +47,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     located = [(index, index.get(entry.name, entry.owner)) for index, entry in located]
     runs = [_compared(index, entry) for index, entry in located]
     if arguments.sort:
-        name, _, direction = arguments.sort.rpartition(":") if ":" in arguments.sort else (arguments.sort, "", "")
-        if direction not in ("", "asc", "desc"):
-            raise ExperimentError(f"--sort {arguments.sort}: NAME, NAME:asc or NAME:desc is expected", exit_code=2)
+        name, largest_first = comparison.sort_order(arguments.sort)
         _require(name, "--sort", [*(column.name for column in comparison.every_column(runs)), "time", "name"])
-        runs = comparison.ordered(runs, name, largest_first=direction == "desc")
+        runs = comparison.ordered(runs, name, largest_first=largest_first)
     if arguments.json:
         terminal.out(json.dumps(_as_json(runs), indent=1) + "\n")
         return 0

@@ -22,6 +22,8 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, clock, reporting
 from spritz.experiments.job import states, submission
 from spritz.experiments.records.store import OPEN, Entry, Group, Query, Store
+from spritz.experiments.results import columns as chosen_columns
+from spritz.experiments.results import comparison
 from spritz.notation import duration
 from spritz.notation.names import nearest
 
@@ -54,6 +56,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--user", default="", help="runs of another user that you may read, or of `all` users (default: yours)"
     )
+    parser.add_argument(
+        "--sort",
+        default="",
+        metavar="NAME[:desc]",
+        help="by a column, metric or setting of the command (default: newest)",
+    )
+    parser.add_argument(
+        "--columns", default="", metavar="NAMES", help="these columns, metrics or settings, as state,loss,lr,command"
+    )
     parser.add_argument("-n", "--limit", type=int, help="show at most this many (0: all; default: 20)")
     parser.add_argument("--rebuild", action="store_true", help="first restore runs that are missing from a lost index")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -64,6 +75,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     wanted = _states(arguments.state)
     metrics = [_metric(text) for text in arguments.metric]
     limit = _LIMIT if arguments.limit is None else max(0, arguments.limit)
+    order = comparison.sort_order(arguments.sort) if arguments.sort else None
+    columns = [name.strip() for name in arguments.columns.split(",") if name.strip()]
     store = Store(home())
     if arguments.rebuild:
         from spritz.experiments.access import rebuilding
@@ -80,9 +93,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         since=since(arguments.since) if arguments.since else 0.0,
         until=since(arguments.until, "--until") if arguments.until else 0.0,
         metrics=tuple(metrics),
-        limit=limit + 1 if limit else 0,
+        limit=limit + 1 if limit and order is None else 0,
     )
-    single = arguments.all or arguments.json or bool(query.text or wanted or query.group or metrics)
+    single = arguments.all or arguments.json or bool(order or columns or query.text or wanted or query.group or metrics)
     stores = _stores(store, arguments.user)
     entries: list[Entry | Group] = []
     groups: dict[tuple[str, str], tuple[str, str, str]] = {}
@@ -93,10 +106,19 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         entries += listed
         groups |= {(owner, group.name): _described(index, group) for group in listed if isinstance(group, Group)}
     entries.sort(key=lambda line: _newest(line).created_at, reverse=True)
+    runs = [entry for entry in entries if isinstance(entry, Entry)]
+    if order is not None:
+        runs = chosen_columns.ordered(runs, *order)
+        entries = [*runs]
+    chosen_columns.need(runs, [*columns, *([order[0]] if order else [])])
     more = bool(limit) and len(entries) > limit
     entries = entries[:limit] if more else entries
     if arguments.json:
         terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
+    elif entries and columns:
+        terminal.out(
+            chosen_columns.table({submission.shown_name(entry): entry for entry in runs[: len(entries)]}, columns)
+        )
     elif entries:
         terminal.out(table(entries, [name for name, _, _ in metrics], groups))
         if group := next((line for line in entries if isinstance(line, Group)), None):

@@ -11,5 +11,6 @@
 `places`      on which node and GPU a rank was
 `markdown`    a run as a section of Markdown
 `comparison`  what differs between runs
+`columns`     of listings, as the user chooses them
 `curve_page`  metrics of several runs on an HTML page
 """

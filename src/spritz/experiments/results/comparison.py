@@ -6,8 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from spritz.experiments.errors import ExperimentError
 from spritz.experiments.results.metrics import Point
+
+T = TypeVar("T")
 
 #: Parts of a run in the order of their columns.
 PARTS = ("command", "options", "code", "environment", "data", "metrics")
@@ -83,25 +87,40 @@ def _measured(run: Run) -> dict[str, str]:
 
 
 def ordered(runs: Iterable[Run], name: str, *, largest_first: bool) -> list[Run]:
-    """The runs by a metric, a setting, `time` or `name`: numbers before texts, and last what has no value."""
-    numbers: list[tuple[float, Run]] = []
-    texts: list[tuple[str, Run]] = []
-    without: list[Run] = []
-    for run in runs:
-        text = _property(run, name)
+    """The runs by a metric, a setting, `time` or `name`."""
+    return in_order([(_property(run, name), run) for run in runs], largest_first=largest_first)
+
+
+def in_order(lines: Iterable[tuple[str, T]], *, largest_first: bool) -> list[T]:
+    """Things by a text each: numbers before other texts, and last what has none."""
+    numbers: list[tuple[float, T]] = []
+    texts: list[tuple[str, T]] = []
+    without: list[T] = []
+    for text, line in lines:
         try:
             number = float(text)
         except ValueError:
             number = math.nan
         if not math.isnan(number):
-            numbers.append((number, run))
+            numbers.append((number, line))
         elif text and text != "nan":
-            texts.append((text, run))
+            texts.append((text, line))
         else:
-            without.append(run)
+            without.append(line)
     numbers.sort(key=lambda pair: pair[0], reverse=largest_first)
     texts.sort(key=lambda pair: pair[0], reverse=largest_first)
-    return [run for _, run in numbers] + [run for _, run in texts] + without
+    return [line for _, line in numbers] + [line for _, line in texts] + without
+
+
+def sort_order(text: str) -> tuple[str, bool]:
+    """(name, whether the largest comes first) from the value of --sort, NAME, NAME:asc or NAME:desc.
+
+    Raises ExperimentError.
+    """
+    name, _, direction = text.rpartition(":") if ":" in text else (text, "", "asc")
+    if direction not in ("asc", "desc") or not name:
+        raise ExperimentError(f"--sort {text}: NAME, NAME:asc or NAME:desc is expected", exit_code=2)
+    return name, direction == "desc"
 
 
 def _property(run: Run, name: str) -> str:
