@@ -119,6 +119,11 @@ TAILS = [
         "RuntimeErr",
     ),
     # environments
+    (
+        "slurmstepd-n1: error: StepId=5.0 exceeded memory limit (1961340928 > 1887436800), being killed\nKilled\n",
+        "the job ran out of main memory",
+        "StepId=5.0",
+    ),
     (raised("ModuleNotFoundError: No module named 'flash_attn'"), "a Python module is missing", "ModuleNotFound"),
     (raised("ModuleNotFoundError: Neither `a` nor `b` is available"), "a Python module is missing", "Neither"),
     ("/usr/bin/python3: No module named torch\n", "a Python module is missing", "/usr/bin/python3"),

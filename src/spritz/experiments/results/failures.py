@@ -23,7 +23,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP) out of memory|CUDA_ERROR_OUT_OF_MEMORY"
      r"|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED",
      "a GPU ran out of memory: a smaller batch, gradient accumulation or checkpointing, or GPUs with more memory"),
-    (r"(?:Out Of Memory|oom[_-]kill event|Detected \d+ oom_kill)|std::bad_alloc|^MemoryError\b|Cannot allocate memory",
+    (r"(?:Out Of Memory|oom[_-]kill event|Detected \d+ oom_kill|[Ee]xceeded (?:job |step )?memory limit)"
+     r"|std::bad_alloc|^MemoryError\b|Cannot allocate memory",
      "the job ran out of main memory: ask for more with --mem"),
     (r"unable to (?:mmap|write to file </torch|open shared memory object)|insufficient shared memory|^Bus error|SIGBUS",
      "/dev/shm is full or too small for the workers of a DataLoader: fewer workers, or more memory for the job"),
