@@ -32,8 +32,8 @@ __all__ = ["cluster", "lab"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("training")]
 
-#: A node of the lab has 2 GB; a share by CPUs is too little for PyTorch.
-_MEMORY = ("--mem", "1800M")
+#: All that a node has: a share by CPUs is too little for PyTorch, and Slurm counts shared pages once a process.
+_MEMORY = ("--mem", "0")
 _PROJECTS = Path(__file__).with_name("projects")
 
 
