@@ -198,7 +198,7 @@ def _check(names: list[str]) -> None:
 
 
 @given(st.lists(st.sampled_from(sorted(_OPERATIONS)), min_size=1, max_size=6))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_run_computes_what_it_would_have_at_submission(names: list[str]) -> None:
     _check(names)
 
