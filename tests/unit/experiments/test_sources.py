@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments import imports
-from spritz.experiments.code import cleaning, interpreters, snapshot, sources
+from spritz.experiments.code import cleaning, interpreters, outward, snapshot, sources
 from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
@@ -91,6 +91,8 @@ class Site:
         for place, tree in trees.items():
             script = snapshot.checkout_lines(self.store, tree, str(directory / place))
             subprocess.run(["bash", "-euc", script], check=True)
+        places = {source.root: f"{directory}/sources/{source.name}" for source in code.sources}
+        subprocess.run(["bash", "-euc", outward.lines(code.outward, places, str(directory / "code"))], check=True)
         (directory / sources.FILE).write_bytes(sources.pairs(code, directory))
         path = [str(sources.install(self.home)), *filter(None, [environment.pop("PYTHONPATH", "")])]
         done = subprocess.run(
@@ -440,3 +442,49 @@ def test_the_project_s_interpreter_counts_although_its_runner_is_a_larger_python
     command = ("pdm", "run", "python", "train.py")
     assert interpreters.of_run(site.home, runs, command, str(site.base / "env"))["executable"] == site.python
     assert interpreters.of_run(site.home, runs, command, "/another/env")["executable"] == other["executable"]
+
+
+def _linked(site: Site, link: str, target: str) -> Path:
+    path = site.project / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    git(site.project, "add", "-A")
+    return path
+
+
+@pytest.mark.parametrize("form", ["relative", "absolute"])
+def test_code_behind_a_link_out_of_the_project_is_frozen_too(site: Site, form: str) -> None:
+    common = site.tree("common", {"lib/tools.py": "C = 1\n", "lib/sub/__init__.py": "S = 2\n"})
+    _linked(site, "src/lib", "../../common/lib" if form == "relative" else str(common / "lib"))
+    code = site.freeze()
+    (common / "lib" / "tools.py").write_text("C = 999\n")
+    program = "import sys; sys.path.append('src'); from lib import tools, sub; print(tools.C, sub.S)"
+    assert site.run(code, program) == "1 2"
+    assert [source.root for source in code.sources] == [str(common)]
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+    assert Snapshot.of(json.loads(json.dumps(asdict(code)))) == code
+
+
+def test_a_relative_link_to_data_leads_there_from_the_checkout_too(site: Site) -> None:
+    (site.base / "data").mkdir()
+    (site.base / "data" / "a.txt").write_text("data\n")
+    _linked(site, "data", "../data")
+    _linked(site, "inside", "src/mylib")
+    _linked(site, "nowhere", "../no/such/place")
+    code = site.freeze()
+    assert code.outward == (("data", str(site.base / "data")),)
+    assert code.sources == ()
+    assert site.run(
+        code, "import os; print(open('data/a.txt').read(), os.listdir('inside'), os.readlink('nowhere'))"
+    ) == ("data\n ['__init__.py'] ../no/such/place")
+
+
+def test_a_link_to_code_that_cannot_be_frozen_is_named(site: Site) -> None:
+    (site.base / "huge").mkdir()
+    with (site.base / "huge" / "big.py").open("wb") as file:
+        file.truncate(snapshot.FILE_BYTES_MAX + 1)
+    _linked(site, "huge", "../huge")
+    code = site.freeze()
+    (line,) = code.unfrozen
+    assert line.startswith(f"{site.base}/huge: ")
+    assert code.outward == (("huge", str(site.base / "huge")),)

@@ -5,6 +5,7 @@
 `trimming`     removes the unchanged files of a checkout when its run has ended
 `sources`      snapshots of other working trees that the run imports from
 `branches`     a run's code as a branch of the user's repository
+`outward`      links of the project that lead out of it
 `linked`       paths that git ignores and that a run sees
 `outputs`      paths that persist between runs of a project
 `datasets`     the state of data that a run reads

@@ -81,6 +81,8 @@ class Snapshot:
     sources: tuple[Source, ...] = ()
     #: what the run may import that no snapshot has, each with the reason
     unfrozen: tuple[str, ...] = ()
+    #: links that lead out of the project and are others in the checkout (`outward`): path -> where they lead
+    outward: tuple[tuple[str, str], ...] = ()
     #: the interpreter's paths into these trees, as it has them and resolved, and the environment that it is of
     paths: tuple[tuple[str, str], ...] = ()
     prefix: str = ""
@@ -93,6 +95,7 @@ class Snapshot:
         known = {name: value for name, value in mapping.items() if name in cls.__dataclass_fields__}
         known["sources"] = tuple(Source(**source) for source in mapping.get("sources", ()))
         known["unfrozen"] = tuple(mapping.get("unfrozen", ()))
+        known["outward"] = tuple((name, target) for name, target in mapping.get("outward", ()))
         known["paths"] = tuple((path, real) for path, real in mapping.get("paths", ()))
         return cls(**known)
 
@@ -234,6 +237,12 @@ def mode(store: Path, tree: str, path: str) -> str:
     """Git's mode of a path of the tree, such as 100755; "" if the tree does not have it. Raises ExperimentError."""
     entries = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", tree, "--", path))
     return entries[0].partition(" ")[0] if entries else ""
+
+
+def links(store: Path, tree: str) -> list[str]:
+    """Paths of the tree's symbolic links. Raises ExperimentError."""
+    entries = _names(_git(store, "--git-dir", str(store), "ls-tree", "-r", "-z", tree))
+    return [entry.partition("\t")[2] for entry in entries if entry.startswith("120000")]
 
 
 def ignored(root: Path, paths: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The code of a run beyond its project: what an editable installation, a .pth file or PYTHONPATH brings in.
+"""The code of a run beyond its project: what an editable installation, a .pth file, PYTHONPATH or a link brings in.
 
 Each such working tree becomes a source of the run, with a snapshot of its own. In the job `imports` leads the
 interpreter to these instead of the working trees. What cannot be frozen is named, at submission and in the record.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import imports
-from spritz.experiments.code import interpreters, snapshot
+from spritz.experiments.code import interpreters, outward, snapshot
 from spritz.experiments.code.snapshot import Snapshot, Source
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content
@@ -27,11 +27,14 @@ FILE = "sources.list"
 
 
 def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> Snapshot:
-    """A snapshot of the project around `directory`, and of the working trees with these places.
+    """A snapshot of the project around `directory`, and of the working trees with these places or with code to which
+    links of the project lead.
 
     Raises ExperimentError if there is none of the project; what else cannot be frozen is named in `unfrozen`.
     """
     code = take(directory, places)
+    leading_out = outward.of_snapshot(code, store)
+    places = [*places, *(target for target in leading_out.values() if outward.is_code(target))]
     inside = [place for place in places if imports.is_below(place, code.root)]
     unfrozen = _unfrozen(store, code.root, code.tree, inside)
     sources: list[Source] = []
@@ -52,7 +55,8 @@ def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> S
         unfrozen += _unfrozen(
             store, taken.root, taken.tree, [other for other in places if imports.is_below(other, taken.root)]
         )
-    return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen))
+    links = outward.kept(code, leading_out, tuple(sources))
+    return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen), outward=links)
 
 
 def with_paths(code: Snapshot, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Snapshot:

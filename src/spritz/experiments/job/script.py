@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spritz.experiments.code import outputs, snapshot, sources, trimming
+from spritz.experiments.code import outputs, outward, snapshot, sources, trimming
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import containers, resuming
 from spritz.experiments.job.settings import RunOptions, per_node_gpus, sbatch_options
@@ -134,6 +134,8 @@ class Job:
     outputs: Sequence[outputs.Output] = ()
     #: of the run's code beyond the project
     sources: Sequence[snapshot.Source] = ()
+    #: links that lead out of the project: path -> target (`outward`)
+    outward: Sequence[tuple[str, str]] = ()
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
     handles_signal: bool = False
     #: the trials of a sweep: the script serves all tasks of an array
@@ -274,6 +276,7 @@ def _preparation(job: Job) -> str:
             snapshot.checkout_lines(job.repository, source.tree, _source_place(job, source))
             for source in job.sources
         ),
+        outward.lines(job.outward, {source.root: _source_place(job, source) for source in job.sources}, code),
         # A directory without any file of the snapshot is not in the checkout.
         f"mkdir -p {place}\n" if job.tree else "",
         f"cd {place} || finish 66\n",

@@ -212,6 +212,7 @@ class PreparedRequest:
                 data=self.data,
                 outputs=self.outputs,
                 sources=() if code is None else code.sources,
+                outward=() if code is None else code.outward,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
             )
