@@ -15,6 +15,7 @@ from spritz.core.step.binding import Hardware, cpu_masks, gpu_masks, names_other
 from spritz.core.step.gpu_shares import shares_by_task, with_shared
 from spritz.core.step.job_nodes import JobNode, asks_gres, asks_memory, job_nodes_of
 from spritz.model.job import layout
+from spritz.model.job.job_gpus import asked_of_each_node
 from spritz.model.job.step import StepNode
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.rules.node_shape import is_shared
@@ -199,7 +200,7 @@ def _capacity(request: StepRequest, job_node: JobNode, node: Node) -> int:
             return 0
         if spec.memory_mib_per_cpu:
             limits.append(job_node.memory_mib // (spec.memory_mib_per_cpu * request.cpus_per_task))
-    for item in (*spec.gres_per_node, *spec.gpus_per_node):
+    for item in asked_of_each_node(spec):
         if job_node.free(item) < item.count:
             return 0
     for item in (*spec.gpus_per_task, *spec.gres_per_task):
@@ -236,7 +237,7 @@ def _choose(request: StepRequest, candidates: list[JobNode], capacities: dict[st
 def _lack(request: StepRequest, candidates: list[JobNode]) -> str:
     """The name of the resource that these nodes lack."""
     spec = request.spec
-    requests = (*spec.gres_per_node, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gres_per_task)
+    requests = (*asked_of_each_node(spec), *spec.gpus_per_task, *spec.gres_per_task)
     if any(all(job_node.free(item) < item.count for job_node in candidates) for item in requests):
         return "ESLURM_INSUFFICIENT_GRES"
     memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * request.cpus_per_task
@@ -347,7 +348,7 @@ def _gres_share(
     if not asks_gres(spec):
         return job_node.share.gres
     taken: list[GresAllocation] = []
-    for item in (*spec.gres_per_node, *spec.gpus_per_node):
+    for item in asked_of_each_node(spec):
         taken += _take(job_node, item, item.count)
     for item in spec.gpus_per_socket:
         taken += _take(job_node, item, item.count)

@@ -52,18 +52,24 @@ def requested_gres(spec: JobRequest) -> dict[str, int]:
                 typed = f"{request.name}:{request.type}"
                 counts[typed] = counts.get(typed, 0) + request.count * times
 
-    add(spec.gres_per_node, spec.nodes_min)
+    of_each_node = spec.gres_per_node or spec.gpus_per_node
+    if spec.gres_per_node and spec.gpus_per_node:
+        # Few jobs ask so: commands that read this need not load it.
+        from spritz.model.job.job_gpus import asked_of_each_node
+
+        of_each_node = asked_of_each_node(spec)
+    # --gpus is the number of the whole job, whatever the nodes are asked for.
+    add((request for request in of_each_node if request.name != "gpu" or not spec.gpus), spec.nodes_min)
     add(spec.gres_per_task, task_count(spec))
     if spec.gpus:
         add(spec.gpus, 1)
-    elif spec.gpus_per_node:
-        add(spec.gpus_per_node, spec.nodes_min)
+    elif any(request.name == "gpu" for request in of_each_node):
+        pass
     elif spec.gpus_per_task:
         add(spec.gpus_per_task, task_count(spec))
     elif spec.gpus_per_socket:
         add(spec.gpus_per_socket, spec.nodes_min * (spec.sockets_per_node or 1))
     elif spec.tasks_per_gpu:
-        # Few jobs ask so: commands that read this need not load it.
         from spritz.model.rules.job_size import gpus_by_tasks
 
         implied = gpus_by_tasks(spec)

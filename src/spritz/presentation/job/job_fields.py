@@ -596,7 +596,7 @@ FIELDS: tuple[Field, ...] = (
     Field("TRES_BIND", ("spec.gpu_bind",), lambda now, bind: f"gres/gpu:{bind}" if bind else NA, name="tres-bind"),
     _fixed("TRES_FREQ", NA, "tres-freq"),
     Field("TRES_PER_JOB", ("spec.gpus",), _requests, name="tres-per-job"),
-    Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres, letter="b", name="tres-per-node"),
+    Field("TRES_PER_NODE", ("spec.gpus_per_node", "spec.gres_per_node"), _tres, letter="b", name="tres-per-node"),
     Field("TRES_PER_SOCKET", ("spec.gpus_per_socket",), _requests, name="tres-per-socket"),
     _refused("TRES_PER_STEP", "it is of steps", "tres-per-step"),
     Field(

@@ -298,7 +298,7 @@ def _more(job: Job) -> list[str]:
         lines.append(f"TresBind=gres/gpu:{spec.gpu_bind}")
     for key, requests in (
         ("TresPerJob", spec.gpus),
-        ("TresPerNode", (*spec.gres_per_node, *spec.gpus_per_node)),
+        ("TresPerNode", (*spec.gpus_per_node, *spec.gres_per_node)),
         ("TresPerSocket", spec.gpus_per_socket),
     ):
         if requests:

@@ -154,7 +154,7 @@ FIELDS: tuple[Field, ...] = (
     Field("TRES_PER_JOB", ("step.spec.gpus",), requests_text, name="tres-per-job"),
     Field(
         "TRES_PER_NODE",
-        ("step.spec.gres_per_node", "step.spec.gpus_per_node"),
+        ("step.spec.gpus_per_node", "step.spec.gres_per_node"),
         requests_text,
         letter="b",
         name="tres-per-node",

@@ -54,7 +54,7 @@ def _requested(spec: StepSpec) -> list[tuple[str, str]]:
         ("MemPerTres", per_gpu(0, spec.memory_mib_per_gpu)),
         ("TresBind", bind_text(0, spec.gpu_bind)),
         ("TresPerStep", requests_text(0, spec.gpus)),
-        ("TresPerNode", requests_text(0, spec.gres_per_node, spec.gpus_per_node)),
+        ("TresPerNode", requests_text(0, spec.gpus_per_node, spec.gres_per_node)),
         ("TresPerSocket", requests_text(0, spec.gpus_per_socket)),
         ("TresPerTask", requests_text(0, spec.gpus_per_task, spec.gres_per_task)),
     ]

@@ -393,7 +393,7 @@ def _request(job: Job) -> Json:
         "threads_per_core": number(spec.threads_per_core),
         "tres_bind": f"gres/gpu:{spec.gpu_bind}" if spec.gpu_bind else "",
         "tres_per_job": _requests(spec.gpus),
-        "tres_per_node": _requests((*spec.gres_per_node, *spec.gpus_per_node)),
+        "tres_per_node": _requests((*spec.gpus_per_node, *spec.gres_per_node)),
         "tres_per_socket": _requests(spec.gpus_per_socket),
         "tres_per_task": _requests((*spec.gpus_per_task, *spec.gres_per_task)),
     }

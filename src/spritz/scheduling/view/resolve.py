@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spritz.model.job.job_gpus import asked_of_each_node
 from spritz.model.limits import flags as qos_flag
 from spritz.model.node.node_features import Unclear, may_change, ways
 from spritz.model.node.reservation import leaving_seconds
@@ -211,17 +212,13 @@ def _needs(requests: tuple[GresRequest, ...], name: str = "") -> tuple[Need, ...
 
 
 def _node_gres(spec: JobSpec) -> tuple[Need, ...]:
-    """GRES that each node must give, summed by name and type."""
+    """GRES that each node must give, summed by name and type. GPUs of a node and of its sockets are the same ones."""
     counts: dict[tuple[str, str], int] = {}
     sockets = max(1, spec.sockets_per_node or 1)
-    for times, needs in (
-        (1, _needs(spec.gres_per_node)),
-        (1, _needs(spec.gpus_per_node, "gpu")),
-        (sockets, _needs(spec.gpus_per_socket, "gpu")),
-    ):
-        for need in needs:
-            key = (need.name, need.type)
-            counts[key] = counts.get(key, 0) + need.count * times
+    for need in _needs(asked_of_each_node(spec), "gpu"):
+        counts[need.name, need.type] = counts.get((need.name, need.type), 0) + need.count
+    for need in _needs(spec.gpus_per_socket, "gpu"):
+        counts[need.name, need.type] = max(counts.get((need.name, need.type), 0), need.count * sockets)
     return tuple(Need(name, kind, count) for (name, kind), count in sorted(counts.items()))
 
 

@@ -16,7 +16,7 @@ def contradiction(fields: Mapping[str, object]) -> str:
     """A message about the first type of GPU whose counts contradict each other; "" if none do."""
     requests = [
         _counts(fields, "gpus"),
-        _counts(fields, "gpus_per_node", "gres_per_node"),
+        {**_counts(fields, "gpus_per_node"), **_counts(fields, "gres_per_node")},  # --gres counts before the other
         _counts(fields, "gpus_per_socket"),
         _counts(fields, "gpus_per_task", "gres_per_task"),
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.node_groups import NodeGroup
+from spritz.model.job.job_gpus import asked_of_each_node
 from spritz.model.rules.job_size import counted_once
 from spritz.notation import features
 
@@ -104,7 +105,7 @@ def _node_complaint(spec: JobSpec, group: NodeGroup) -> str | None:
     if spec.tmp_mib > capacity.tmp_mib and spec.tmp_mib:
         return DISK
     by_task = (*spec.gpus_per_task, *spec.gres_per_task)
-    for requests, times in ((spec.gres_per_node, 1), (spec.gpus_per_node, 1), (by_task, per_node)):
+    for requests, times in ((asked_of_each_node(spec), 1), (by_task, per_node)):
         if not _has_gres(requests, group, times):
             return ""
     return None
