@@ -12,6 +12,7 @@ what the record says.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tarfile
@@ -20,13 +21,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from spritz.experiments.code import snapshot
+from spritz.experiments.code import snapshot, trimming
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import states
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
-from spritz.experiments.results import markdown, written
+from spritz.experiments.results import markdown, metrics, written
 
 _RECORDS = ("metrics.jsonl", "logged.jsonl")
 _REPEAT = """
@@ -99,7 +100,8 @@ def _lay_down(store: Store, run: Run, root: Path) -> None:
 
 
 def unpack(store: Store, archive: Path, owner: str) -> Run:
-    """Add the archive's run to the owner's runs, under its own name or, if that is taken, the next free one.
+    """Add the archive's run to the owner's runs, under its own name or, if that is taken, the next free one. What it
+    wrote lies where a run's code has been removed at its end.
 
     Raises ExperimentError; then nothing is added.
     """
@@ -110,15 +112,21 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
             f"sources/{source['name']}": source["tree"] for source in run.code.get("sources", ())
         }
         for place, tree in trees.items():
-            actual = (
-                snapshot.adopt(store.home / "snapshots.git", root / place) if (root / place).is_dir() else "missing"
-            )
+            actual = "missing"
+            if (root / place).is_dir():
+                submodules = run.code.get("submodules", {}) if place == "code" else {}
+                actual = snapshot.adopt(store.home / "snapshots.git", root / place, submodules)
             if actual != tree:
                 raise ExperimentError(
                     f"{archive}: its {place} is not the code of the run (tree {actual[:12]}, recorded {tree[:12]})"
                 )
         for place in trees:
             shutil.rmtree(root / place)
+        if (root / "files").is_dir():
+            os.rename(root / "files", root / "code")
+            (root / "code" / snapshot.MARK).touch()
+            os.utime(root / "code" / snapshot.MARK, (0, 0))  # all of these are newer
+            (root / f"code{trimming.DONE}").write_text("The bundle had these files, which the run wrote.\n")
         base, _, number = run.name.rpartition("-")
         name = store.reserve(
             base if number.isdecimal() and base else run.name,
@@ -135,8 +143,9 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
             run = replace(run, name=name, user=owner, job_id="", group="", parent="")
             record.write(directory, run)
             values = states.from_events(record.events(directory))
+            measured = metrics.latest(store.home, [(name, directory, run.created_at)], whole=True).get(name, {})
             store.queued(run, state="LOST")
-            store.change(name, owner, **values)
+            store.change(name, owner, **values, metrics=json.dumps(measured))
         except BaseException:
             store.remove(name, owner)
             shutil.rmtree(directory, ignore_errors=True)
@@ -160,6 +169,7 @@ def _extracted(archive: Path, folder: Path) -> Path:
                     with target.open("xb") as file:
                         shutil.copyfileobj(content, file)
                     target.chmod(0o700 if member.mode & 0o100 else 0o600)
+                    os.utime(target, (member.mtime, member.mtime))
     except (OSError, tarfile.TarError, EOFError) as error:
         raise ExperimentError(f"{archive}: {getattr(error, 'strerror', None) or error}") from error
     for place, leads_to in links:  # last, so that nothing was written through one

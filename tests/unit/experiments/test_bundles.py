@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments import bundles
-from spritz.experiments.code import snapshot
+from spritz.experiments.code import snapshot, trimming
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
-from tests.unit.experiments.test_snapshot import laid_down, project
+from spritz.experiments.results import written
+from tests.unit.experiments.test_snapshot import git, laid_down, project
 
 __all__ = ["project"]  # a fixture
 
@@ -64,7 +65,7 @@ def test_an_exported_run_is_the_same_elsewhere(ran: tuple[Store, Entry], tmp_pat
     assert [first.name, second.name] == ["train-1", "train-2"]
     found = there.get("train-1", "ann")
     assert (found.state, found.started_at, found.ended_at, found.job_id) == ("COMPLETED", 10.0, 20.0, "")
-    assert (found.command, found.tree) == (entry.command, entry.tree)
+    assert (found.command, found.tree, found.metrics) == (entry.command, entry.tree, {"loss": 0.5})
     read = record.read(Path(found.directory))
     assert (read.code, read.surroundings["python"]["packages"]) == (
         record.read(Path(entry.directory)).code,
@@ -78,6 +79,45 @@ def test_an_exported_run_is_the_same_elsewhere(ran: tuple[Store, Entry], tmp_pat
     assert files[0] == files[1]
     assert os.access(tmp_path / "y" / "tool.sh", os.X_OK)
     assert list(there.home.glob(".import-*")) == []
+
+
+def test_files_that_a_run_wrote_are_those_of_the_imported_run(ran: tuple[Store, Entry], tmp_path: Path) -> None:
+    store, entry = ran
+    code = Path(entry.directory) / "code"
+    snapshot.check_out(store.home / "snapshots.git", entry.tree, code)
+    for path in (path for path in code.rglob("*") if not path.is_symlink()):
+        os.utime(path, (1, 1))
+    (code / snapshot.MARK).touch()
+    os.utime(code / snapshot.MARK, (1, 1))
+    names = ["model.pt", "out/last\udcff.ckpt", "train.py"]
+    (code / "out").mkdir()
+    for name in names:
+        (code / name).write_text("changed")
+        os.utime(code / name, (30, 30))
+    bundles.pack(store, entry, tmp_path / "b", with_files=True)
+    there = Store(tmp_path / "there")
+    there.home.mkdir()
+    directory = Path(there.get(bundles.unpack(there, tmp_path / "b", "ann").name, "ann").directory)
+    files = written.files(there.home, directory, record.read(directory))
+    assert [(file.path, file.size, file.changed_at) for file in files] == [(name, 7, 30.0) for name in names]
+    assert not trimming.is_whole(directory / "code")
+
+
+def test_a_submodule_that_is_not_checked_out_is_no_other_code(project: Path, tmp_path: Path) -> None:
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(project), "vendor/own")
+    git(project, "commit", "-qm", "vendor")
+    git(tmp_path, "clone", "-q", str(project), str(tmp_path / "clone"))
+    store = Store(tmp_path / "home")
+    code = snapshot.take(tmp_path / "clone", store.home / "snapshots.git")
+    assert not code.dirty
+    run = Run(name="t-1", user="bob", created_at=5.0, command=["x"], code=submission.code_mapping(code))
+    (store.home / "runs" / "t-1").mkdir(parents=True)
+    record.write(store.home / "runs" / "t-1", run)
+    store.add([(run, str(store.home / "runs" / "t-1"))])
+    bundles.pack(store, store.get("t-1", "bob"), tmp_path / "b", with_files=False)
+    there = Store(tmp_path / "there")
+    there.home.mkdir()
+    assert bundles.unpack(there, tmp_path / "b", "ann").code["tree"] == code.tree
 
 
 def test_a_bundle_says_what_ran(ran: tuple[Store, Entry], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spritz.experiments import imports
@@ -313,13 +314,18 @@ def check_out(store: Path, tree: str, target: Path) -> None:
         git("--work-tree", str(target), "checkout-index", "-a", "-q", "-f")
 
 
-def adopt(store: Path, directory: Path) -> str:
-    """Store all files of the directory as a snapshot; returns its tree. Raises ExperimentError."""
+def adopt(store: Path, directory: Path, submodules: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Store all files of the directory as a snapshot; returns its tree. `submodules` (path -> commit) that have no
+    files there were not checked out. Raises ExperimentError.
+    """
     _make_store(store)
     with _shared_lock(store), tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         base = ("--git-dir", str(store), "--work-tree", str(directory))
         git = _Git(directory, {"GIT_INDEX_FILE": str(Path(scratch) / "index")}, base)
         git("add", "-A", "-f", ".")
+        for path, commit in submodules.items():
+            if not git("ls-files", "-z", "--", path):
+                git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
         tree = git("write-tree").strip()
         _keep(store, tree, ())
         return tree

@@ -74,7 +74,12 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.err(f"spritz: {len(changed) - len(listed)} more; {len(changed)} files have {size(total)}\n")
     if not changed:
         what = "nothing" if arguments.pattern == "*" else f"no file like {arguments.pattern}"
-        terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
+        if (directory / "code").is_dir():
+            terminal.err(f"spritz: {entry.name} wrote {what} into its directory {directory}/code\n")
+        else:
+            terminal.err(
+                f"spritz: {entry.name} has no files here: it has not begun, or came without them (export --files)\n"
+            )
         return 1
     if arguments.artifacts:
         terminal.err(f"spritz: {len(changed)} files, {size(total)}, are artifacts of the MLflow run {run_id}\n")
