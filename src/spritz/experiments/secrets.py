@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 MASK = "********"
 
 _NAME = re.compile(
-    r"(?:^|[_\-.])(?:token|secret|passw(?:or)?d|passwd|pwd|passphrase|credentials?|api[_-]?key|access[_-]?key|"
-    r"private[_-]?key|auth[_-]?key|apikey|cookie|session[_-]?key|dsn)(?:$|[_\-.0-9])",
+    r"(?:token|secret|passw(?:or)?d|passwd|passphrase|api[_-]?key|"
+    r"(?:^|[_\-.])(?:pwd|credentials?|access[_-]?key|private[_-]?key|auth[_-]?key|cookie|session[_-]?key|dsn))"
+    r"(?:$|[_\-.0-9])",
     re.IGNORECASE,
 )
 #: `pwd` alone is the working directory.

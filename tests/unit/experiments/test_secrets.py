@@ -13,6 +13,7 @@ from spritz.experiments.secrets import MASK
     [
         *("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "token", "api-key"),
         *("MY_PASSWD", "OPENAI_APIKEY", "SENTRY_DSN", "SSH_PRIVATE_KEY", "PASSWORD2"),
+        *("PGPASSWORD", "MYTOKEN", "accessToken", "DBPASSWORD_1"),
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -21,7 +22,19 @@ def test_names_of_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "KEYBOARD", "LR", "tokenizer", "max_tokens"]
+    "name",
+    [
+        "PWD",
+        "OLDPWD",
+        "PATH",
+        "TOKENIZERS_PARALLELISM",
+        "KEYBOARD",
+        "LR",
+        "tokenizer",
+        "max_tokens",
+        "CONDA_PWDS",
+        "n_subtokens",
+    ],
 )
 def test_names_that_are_none(name: str) -> None:
     assert not secrets.is_secret_name(name)
