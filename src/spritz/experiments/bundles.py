@@ -63,7 +63,9 @@ def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
                 archive=target.name, name=run.name, python=python.get("python", "?"), command=run.command_line,
                 place=f"/{run.code['directory']}" if run.code["directory"] not in ("", ".") else "",
             )  # fmt: skip
-            (root / "README.md").write_text(markdown.text(entry, run, surroundings) + repeat, encoding="utf-8")
+            (root / "README.md").write_text(
+                markdown.text(entry, run, surroundings) + repeat, encoding="utf-8", errors="replace"
+            )
             record.write(root, replace(run, surroundings=surroundings, shared=""))
             # In one file, since the names of the run's have names of machines.
             events = "".join(f"{record.dumps(event)}\n" for event in record.events(directory))

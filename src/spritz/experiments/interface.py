@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from spritz.experiments.errors import ExperimentError
 
+#: Characters shown before one that is no text.
+_NEAR = 20
 #: Help for an argument RUN.
 RUN_HELP = "name of a run, a prefix of it (the newest matches), or a job number"
 #: The same for commands that change nothing of it.
@@ -37,7 +39,7 @@ Run = Callable[[Namespace, Terminal], int]
 
 
 def reporting(run: Run) -> Run:
-    """Call `run`; print an ExperimentError and return its exit status. Returns 130 at Ctrl-C."""
+    """Call `run`; print an ExperimentError, or what is no text, and return its exit status. Returns 130 at Ctrl-C."""
 
     @functools.wraps(run)
     def wrapped(arguments: Namespace, terminal: Terminal) -> int:
@@ -48,6 +50,10 @@ def reporting(run: Run) -> Run:
             if error.hint:
                 terminal.err(f"{error.hint}\n")
             return error.exit_code
+        except UnicodeEncodeError as error:
+            near = error.object[max(0, error.start - _NEAR) : error.end].encode("utf-8", "surrogateescape")
+            terminal.error(f"{near!r} is no text in UTF-8")
+            return 1
         except KeyboardInterrupt:
             return 130
 

@@ -173,7 +173,7 @@ def _usage(arguments: Namespace, terminal: Terminal, store: Store, entry: Entry)
     if arguments.html:
         path = Path(arguments.html)
         try:
-            path.write_text(usage.html(entry.name, collected), encoding="utf-8")
+            path.write_text(usage.html(entry.name, collected), encoding="utf-8", errors="replace")
         except OSError as error:
             raise ExperimentError(f"{path}: {error.strerror}") from error
         terminal.err(f"Wrote {path}\n")

@@ -88,7 +88,7 @@ def node_of(nodes: Sequence[str], *, node: str = "", rank: int | None = None, ta
 def tasks_per_node(directory: Path) -> int:
     """Tasks per node that the run's script requests; 1 by default."""
     try:
-        lines = (directory / "job.sh").read_text(encoding="utf-8").splitlines()
+        lines = (directory / "job.sh").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return 1
     for line in lines:

@@ -57,7 +57,7 @@ def prepare(
     first = _directory(next(iter(runs.values())))
     directives = [
         line
-        for line in (first / "job.sh").read_text(encoding="utf-8").splitlines()
+        for line in (first / "job.sh").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         if line.startswith("#SBATCH ") and not line.startswith(("#SBATCH --job-name=", "#SBATCH --output="))
     ]
     tasks = "".join(f"    {index}) run={shlex.quote(run.name)} ;;\n" for index, run in runs.items())

@@ -331,7 +331,7 @@ def _queued(prepared: PreparedRequest, run: Run, directory: Path) -> str:
     # A dev session has a guard of its own.
     guarded = bool(request.settings.guard) and "session.json" not in request.files
     text = prepared.script_text(run, directory, options=request.options, command=request.command, guarded=guarded)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return (request.queue or _sbatch)(path, prepared.environment)
 
 

@@ -114,7 +114,12 @@ def write(directory: Path, run: Run, *, durable: bool = True) -> None:
 
 def dumps(data: Any) -> str:
     """Values as JSON text, for a file or a column."""
-    return json.dumps(data, ensure_ascii=False)
+    return _encoded(json.dumps(data, ensure_ascii=False)).decode()
+
+
+def _encoded(text: str) -> bytes:
+    """The JSON text in UTF-8. Bytes of a word that are no text are lone surrogates, which JSON escapes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
@@ -123,8 +128,8 @@ def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
     """
     text = json.dumps(data, indent=1, ensure_ascii=False)
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(_encoded(text))
         os.fchmod(file.fileno(), 0o600 | path.parent.stat().st_mode & 0o044)
         if durable:
             file.flush()

@@ -554,7 +554,9 @@ def _known(run: Run) -> dict[str, Any]:
 
 
 def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:
-    return transaction.execute(statement, values)
+    # Words of a command line may have bytes that are no text, which no database takes.
+    texts = {name: value.encode("utf-8", "replace").decode() for name, value in values.items() if type(value) is str}
+    return transaction.execute(statement, {**values, **texts})
 
 
 #: A pattern with `_escaped` parts. A backslash would be read as such in the JSON of tags.

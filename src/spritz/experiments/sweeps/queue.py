@@ -120,7 +120,7 @@ def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, *, versio
             size=sweep.size,
         ),
     )
-    (sweep.folder(version) / "job.sh").write_text(text, encoding="utf-8")
+    (sweep.folder(version) / "job.sh").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def prepare(sweep: Sweep, store: Store) -> None:

@@ -140,7 +140,7 @@ def write_parameters(directory: Path, point: Mapping[str, Any], assignments: str
     """Store the trial's parameters atomically. `params.sh` is written last, because the script waits for it."""
     for name, text in (("params.json", json.dumps(dict(point)) + "\n"), ("params.sh", assignments)):
         scratch = directory / f".{name}-{os.getpid()}"
-        scratch.write_text(text, encoding="utf-8")
+        scratch.write_text(text, encoding="utf-8", errors="surrogateescape")
         os.replace(scratch, directory / name)
 
 
