@@ -127,8 +127,12 @@ def test_trimming_leaves_runs_that_may_be_running_and_what_runs_wrote(
         places[name] = directory / "code"
     told = shown()
     assert "of runs that have ended, 1 hold all of their code" in told.errors
+    store.rename(home / "away")
+    assert "the code of 1 is left as it is" in shown("--trim").errors
+    (home / "away").rename(store)
     told = shown("--trim")
     assert "of 1 that held all of their code" in told.errors
+    assert "left as it is" not in told.errors
     assert [trimming.is_whole(place) for place in places.values()] == [False, True, True, True]
     assert sorted(path.name for path in places["ended-1"].iterdir()) == [".git-snapshot-done", "out"]
     assert "hold all" not in shown().errors

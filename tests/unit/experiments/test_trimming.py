@@ -131,6 +131,22 @@ def test_a_removal_that_was_cut_short_is_made_good_by_the_next_life_or_ended_by_
         assert checkout.files() == files
 
 
+def test_a_run_that_changed_all_files_is_dealt_with_once(checkout: Checkout) -> None:
+    for path in checkout.code.iterdir():
+        if path.name != snapshot.MARK:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    checkout.end()
+    assert not trimming.is_whole(checkout.code)
+
+
+def test_a_full_file_system_gets_room(checkout: Checkout) -> None:
+    (checkout.code.parent / "code-removed.part").symlink_to("/dev/full")  # opens, but has no room for the note
+    checkout.end()
+    assert checkout.files() == []
+    checkout.begin()
+    assert checkout.files() == ALL
+
+
 @pytest.mark.parametrize("hurt", [
     lambda checkout: shutil.rmtree(checkout.store),
     lambda checkout: setattr(checkout, "tree", "0" * 40),

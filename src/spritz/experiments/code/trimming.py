@@ -32,14 +32,16 @@ trim() {{ # $1: a checkout, $2: its tree
         git update-index -q --refresh
         git diff-files -z --name-only | git update-index -z --force-remove --stdin || exit
         git ls-files -z > "$scratch/same" || exit
-        [ -s "$scratch/same" ] || {{ mv "$1{begun}" "$1{done}"; exit; }}
-        xargs -0 dirname -z -- < "$scratch/same" | sort -zu > "$scratch/folders" || exit
+        if [ -s "$scratch/same" ]; then
+            xargs -0 dirname -z -- < "$scratch/same" | sort -zu > "$scratch/folders" || exit
+            : > "$1{begun}" || exit  # no text yet, which a full file system has no room for
+            xargs -0 rm -f -- < "$scratch/same"
+            sed -z 's|$|/__pycache__|' "$scratch/folders" | xargs -0 rm -rf --
+            grep -zvx . "$scratch/folders" | xargs -0 -r rmdir -p --ignore-fail-on-non-empty --
+        fi
         printf '%s\\n' "The files of $1 that were the same as in the run's snapshot were removed at its end." \\
             "This puts all of them into DIRECTORY: git --git-dir='$store' archive $2 | tar -x -C DIRECTORY" \\
-            > "$1{begun}" || exit
-        xargs -0 rm -f -- < "$scratch/same"
-        sed -z 's|$|/__pycache__|' "$scratch/folders" | xargs -0 rm -rf --
-        grep -zvx . "$scratch/folders" | xargs -0 -r rmdir -p --ignore-fail-on-non-empty --
+            > "$1{begun}"
         mv "$1{begun}" "$1{done}"
     ) > /dev/null 2>&1
     rm -rf "$scratch"

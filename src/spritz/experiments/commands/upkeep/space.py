@@ -214,3 +214,7 @@ def _trim(base: Path, entries: Sequence[Entry], terminal: Terminal) -> None:
     terminal.err(
         f"spritz: removed {freed.files:,} files ({size(freed.bytes)}), of {len(entries)} that held all of their code\n"
     )
+    if untouched := [entry.name for entry in entries if _is_trimmable(entry)]:
+        terminal.err(
+            f"spritz: the code of {len(untouched)} is left as it is, since git or a write failed: {untouched[0]}\n"
+        )
