@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments.code import snapshot, trimming
+from spritz.experiments.job import script
 from spritz.experiments.records.record import Run
 from spritz.experiments.results import written
 
@@ -137,6 +138,18 @@ def test_a_run_that_changed_all_files_is_dealt_with_once(checkout: Checkout) -> 
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     checkout.end()
     assert not trimming.is_whole(checkout.code)
+
+
+def test_a_checkout_that_is_set_aside_takes_its_note_along(checkout: Checkout) -> None:
+    (checkout.code / "model.pt").write_text("m")
+    checkout.end()
+    lines = "finish() { exit $1; }\n" + script._SETTING_ASIDE.format(version=2)
+    run = checkout.code.parent
+    subprocess.run(["bash", "-euc", lines], check=True, env={**os.environ, "SPRITZ_RUN_DIR": str(run)})
+    assert sorted(path.name for path in run.iterdir()) == ["code-1", "code-1-removed.txt", "code-version"]
+    checkout.begin()
+    checkout.end()
+    assert checkout.files() == []
 
 
 def test_a_full_file_system_gets_room(checkout: Checkout) -> None:

@@ -75,11 +75,14 @@ _ENDING = """
         [ "$(ls {sweep}/ended | wc -l)" = {size} ] && ln -s "$array" {sweep}/told 2>/dev/null || return 0
     fi"""
 
-#: A trial that gets new code keeps the earlier checkout, with what the program wrote there.
+#: A trial that gets new code keeps the earlier checkout with what the program wrote there, and its note of `trimming`.
 _SETTING_ASIDE = """\
 before=$(cat "$SPRITZ_RUN_DIR/code-version" 2>/dev/null || echo 1)
 if [ "$before" != {version} ]; then
-    [ ! -e "$SPRITZ_RUN_DIR/code" ] || mv -T "$SPRITZ_RUN_DIR/code" "$SPRITZ_RUN_DIR/code-$before" || finish 66
+    for name in code-removed.part code-removed.txt code; do
+        [ ! -e "$SPRITZ_RUN_DIR/$name" ] ||
+            mv -T "$SPRITZ_RUN_DIR/$name" "$SPRITZ_RUN_DIR/code-$before${{name#code}}" || finish 66
+    done
     echo {version} > "$SPRITZ_RUN_DIR/code-version" || finish 66
 fi
 """
