@@ -70,6 +70,13 @@ def test_mlflows_runs_with_the_runs_tag_are_read_and_nested_ones_are_not(tmp_pat
         assert Point("other", 7.0, 0.0, 1.0) in metrics.history(tmp_path, directory)
 
 
+def test_of_a_name_that_two_sources_have_the_programs_own_lines_count(tmp_path: Path, directory: Path) -> None:
+    (directory / "logged.jsonl").write_text('{"step": 1, "time": 5.0, "loss": 9.0, "other": 2.0}\n')
+    (directory / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    assert metrics.history(tmp_path, directory) == [Point("loss", 0.5, 1.0), Point("other", 2.0, 1.0, 5.0)]
+    assert metrics.latest(tmp_path, [("r-1", directory, 0.0)], whole=True) == {"r-1": {"loss": 0.5, "other": 2.0}}
+
+
 def test_a_server_that_is_away_takes_nothing_else_away(tmp_path: Path, directory: Path) -> None:
     serving(tmp_path, directory, "http://127.0.0.1:9")
     (directory / "metrics.jsonl").write_text('{"loss": 1}\n')

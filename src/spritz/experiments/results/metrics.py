@@ -11,6 +11,7 @@ The last value of a name is the run's. Incomplete lines, and lines that are not 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,15 +115,28 @@ def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole:
 
 
 def history(home: Path, directory: Path) -> list[Point]:
-    """All known values, in order of time."""
-    points = list(written(directory))
-    server = tracking.server_of(home, directory)
-    if server is not None:
-        try:
-            points += _logged(server, directory.name)
-        except (inside.Unreachable, ValueError, KeyError):
-            pass
+    """All known values, in order of time; of a name that several sources have, those that count (`latest`)."""
+    sources = [tracked(home, directory), *(list(_written(directory / name, tail=False)) for name in FILES)]
+    counting = {point.name: number for number, points in enumerate(sources) for point in points}
+    points = [point for number, source in enumerate(sources) for point in source if counting[point.name] == number]
     return sorted(points, key=lambda point: point.at)
+
+
+def tracked(home: Path, directory: Path) -> list[Point]:
+    """The values that MLflow has; none without its server."""
+    server = tracking.server_of(home, directory)
+    if server is None:
+        return []
+    try:
+        return list(_logged(server, directory.name))
+    except (inside.Unreachable, ValueError, KeyError):
+        return []
+
+
+def line(point: Point) -> str:
+    """The point as a line of `metrics.jsonl`."""
+    places = {"step": point.step, "time": point.at or None}
+    return json.dumps({**{key: place for key, place in places.items() if place is not None}, point.name: point.value})
 
 
 def _logged(server: inside.Client, name: str) -> Iterator[Point]:
