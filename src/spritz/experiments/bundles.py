@@ -27,9 +27,8 @@ from spritz.experiments.job import states
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
-from spritz.experiments.results import markdown, metrics, written
+from spritz.experiments.results import event_files, markdown, metrics, written
 
-_RECORDS = ("metrics.jsonl", "logged.jsonl")
 _REPEAT = """
 ## Repeat it
 
@@ -70,11 +69,11 @@ def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
             # In one file, since the names of the run's have names of machines.
             events = "".join(f"{record.dumps(event)}\n" for event in record.events(directory))
             (root / "events.jsonl").write_text(events, encoding="utf-8")
+            _write_logged(store.home, directory, root)
             with tarfile.open(scratch, "w:gz", compresslevel=6) as archive:
                 archive.add(root, run.name, filter=_anonymous)
-                for name in _RECORDS:
-                    if (directory / name).is_file():
-                        archive.add(directory / name, f"{run.name}/{name}", filter=_anonymous)
+                if (directory / metrics.FILE).is_file():
+                    archive.add(directory / metrics.FILE, f"{run.name}/{metrics.FILE}", filter=_anonymous)
                 if (directory / "log").is_dir():
                     archive.add(directory / "log", f"{run.name}/log", filter=_anonymous)
                 for file in written.files(store.home, directory, run) if with_files else ():
@@ -92,6 +91,17 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
+
+
+def _write_logged(home: Path, directory: Path, root: Path) -> None:
+    """The values that the run has logged for TensorBoard and W&B, after those that only MLflow has."""
+    path = directory / event_files.LOGGED
+    logged = path.read_bytes() if path.is_file() else b""
+    known = {point.name for point in metrics.written(directory)}
+    tracked = [point for point in metrics.tracked(home, directory) if point.name not in known]
+    if logged or tracked:
+        lines = "".join(f"{metrics.line(point)}\n" for point in tracked)
+        (root / event_files.LOGGED).write_bytes(lines.encode() + logged)
 
 
 def _lay_down(store: Store, run: Run, root: Path) -> None:

@@ -16,7 +16,8 @@ from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
-from spritz.experiments.results import written
+from spritz.experiments.results import metrics, written
+from spritz.experiments.results.metrics import Point
 from tests.unit.experiments.test_snapshot import git, laid_down, project
 
 __all__ = ["project"]  # a fixture
@@ -101,6 +102,20 @@ def test_files_that_a_run_wrote_are_those_of_the_imported_run(ran: tuple[Store, 
     files = written.files(there.home, directory, record.read(directory))
     assert [(file.path, file.size, file.changed_at) for file in files] == [(name, 7, 30.0) for name in names]
     assert not trimming.is_whole(directory / "code")
+
+
+def test_metrics_of_mlflow_are_those_of_the_imported_run(
+    ran: tuple[Store, Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = [Point("loss", 9.0), Point("accuracy", 0.5, 1.0, 7.0), Point("accuracy", 0.75, 2.0, 8.0)]
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "tracked", lambda *_: tracked)
+        bundles.pack(*ran, tmp_path / "b", with_files=False)
+    there = Store(tmp_path / "there")
+    there.home.mkdir()
+    found = there.get(bundles.unpack(there, tmp_path / "b", "ann").name, "ann")
+    assert found.metrics == {"loss": 0.5, "accuracy": 0.75}
+    assert metrics.history(there.home, Path(found.directory)) == [Point("loss", 0.5), *tracked[1:]]
 
 
 def test_a_submodule_that_is_not_checked_out_is_no_other_code(project: Path, tmp_path: Path) -> None:
