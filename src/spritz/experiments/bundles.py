@@ -41,6 +41,13 @@ Without it, in `code{place}`, with Python {python} and the packages of `requirem
 
     {command}
 """
+#: For steps and functions, which depend on values of the program that called them.
+_REPEAT_PROGRAM = """
+## Repeat it
+
+It was a step of a pipeline, or a call of a Python function. Run that program, in `code{place}`, with Python {python}
+and the packages of `requirements.txt`.
+"""
 
 
 def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
@@ -58,7 +65,7 @@ def pack(store: Store, entry: Entry, target: Path, *, with_files: bool) -> int:
             _lay_down(store, run, root)
             python = surroundings.get("python", {})
             (root / "requirements.txt").write_text("".join(f"{line}\n" for line in python.get("packages", ())))
-            repeat = _REPEAT.format(
+            repeat = (_REPEAT_PROGRAM if run.shown else _REPEAT).format(
                 archive=target.name, name=run.name, python=python.get("python", "?"), command=run.command_line,
                 place=f"/{run.code['directory']}" if run.code["directory"] not in ("", ".") else "",
             )  # fmt: skip

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spritz.experiments import bundles
 from spritz.experiments.code import snapshot, trimming
+from spritz.experiments.commands import rerun
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
@@ -204,3 +206,16 @@ def test_a_cut_archive_is_refused(ran: tuple[Store, Entry], tmp_path: Path) -> N
 def test_an_archive_that_cannot_be_written_is_not_there(ran: tuple[Store, Entry], tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match="No such file"):
         bundles.pack(*ran, tmp_path / "no" / "b", with_files=False)
+
+
+def test_a_call_of_a_function_is_not_said_to_be_repeatable(ran: tuple[Store, Entry], tmp_path: Path) -> None:
+    store, entry = ran
+    directory = Path(entry.directory)
+    record.write(directory, replace(record.read(directory), shown="square of square.py"))
+    bundles.pack(store, entry, tmp_path / "b", with_files=False)
+    there = Store(tmp_path / "there")
+    there.home.mkdir()
+    directory = Path(there.get(bundles.unpack(there, tmp_path / "b", "ann").name, "ann").directory)
+    assert "spritz rerun" not in (directory / "README.md").read_text()
+    with pytest.raises(ExperimentError, match="whose values are not here"):
+        rerun._files(record.read(directory), directory, [])

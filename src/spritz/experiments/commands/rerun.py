@@ -185,6 +185,11 @@ def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, st
         )
     call = directory / calling.CALL
     if not call.exists():
+        if old.shown:
+            raise ExperimentError(
+                f"{old.name} was a step of a pipeline or a call of a Python function, whose values are not here",
+                hint="run the pipeline or program itself",
+            )
         return {}
     if changes:
         raise ExperimentError(f"--set: {old.name} runs a Python function, whose arguments are not words of a command")
