@@ -119,11 +119,20 @@ def main(argv: list[str], context: Context) -> int:
     parser = Parser(prog=f"spritz {name}", description=description, formatter_class=Help)
     module.add_arguments(parser)
     try:
-        arguments = parser.parse_args(argv[1:])
+        arguments = _parse(parser, argv[1:])
     except SystemExit as stop:  # argparse has printed help or the error
         return int(stop.code or 0)
     status: int = module.run(arguments, context)
     return status
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """The arguments. Words that may be missing can also come after options: `export RUN --files FILE`."""
+    counts = [action.nargs for action in parser._actions if not action.option_strings]
+    # What follows `--` is a command's own, and some parsers take all that follows a word.
+    if "--" not in words and set(counts) <= {None, "?", "*", "+"} and {"?", "*", "+"} & set(counts):
+        return parser.parse_intermixed_args(words)
+    return parser.parse_args(words)
 
 
 def _with_suggestion(message: str, parser: argparse.ArgumentParser) -> str:
