@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -371,3 +372,18 @@ def test_a_full_file_system_is_no_obstacle_to_removing_runs(
     terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
     assert remove.run(Namespace(names=[name], before=None, yes=True), terminal) == 0, told
     assert store.find(Query()) == []
+
+
+def test_files_that_cannot_be_removed_are_said(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPRITZ_HOME", str(tmp_path))
+    monkeypatch.setattr(submission, "user", lambda: "me")
+    name = add(store, "train", job_id="7", state="COMPLETED")
+    (tmp_path / "runs" / name / "file").write_bytes(bytes(100_000))
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as of another user's files
+    told: list[str] = []
+    terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
+    assert remove.run(Namespace(names=[name], before=None, yes=True), terminal) == 0, told
+    assert told == [
+        f"spritz: files of 1 could not be removed: {tmp_path / 'runs' / name}\n",
+        f"Removed 1 run, freed 0B: {name}\n",
+    ]

@@ -7,6 +7,7 @@ Code, scripts of arrays and cached values of pipelines that no other run uses go
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from argparse import ArgumentParser, Namespace
@@ -49,16 +50,22 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if not arguments.yes:
         terminal.out(f"--yes would remove {runs} and free {size(freed)}: {shown}\n")
         return 0
+    remaining = []
     for group, entries in groups:
         for entry in entries:
             shutil.rmtree(entry.directory, ignore_errors=True)
             store.remove(entry.name, entry.owner)
+            if os.path.lexists(entry.directory):
+                remaining.append(entry.directory)
         for place in [*_places(group), *([home() / "runs" / group] if group else [])]:
             shutil.rmtree(place, ignore_errors=True)
     try:
         unused.remove(store)
     except (OSError, ExperimentError) as error:
         terminal.err(f"spritz: what they alone used is left: {error}\n")
+    if remaining:
+        freed -= sum(space.below(directory).bytes for directory in remaining)
+        terminal.err(f"spritz: files of {len(remaining)} could not be removed: {remaining[0]}\n")
     terminal.out(f"Removed {runs}, freed {size(freed)}: {shown}\n")
     return 0
 
