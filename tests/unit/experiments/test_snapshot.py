@@ -132,6 +132,13 @@ def test_a_directory_without_git_is_kept_as_it_is(store: Path, tmp_path: Path) -
     assert not list(plain.rglob(".git"))
 
 
+def test_a_path_with_a_line_break_is_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "a\nb").mkdir()
+    git(tmp_path / "a\nb", "init", "-q")
+    with pytest.raises(ExperimentError, match="has a line break"):
+        snapshot.take(tmp_path / "a\nb", store)
+
+
 def test_submodules_are_in_it_with_their_changed_files(project: Path, store: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -132,6 +132,8 @@ def take(
     if shutil.which("git") is None:
         raise ExperimentError("git: not found", hint="snapshots of code need git on PATH; --no-snapshot runs in place")
     directory = Path(os.path.realpath(directory))
+    if "\n" in str(directory):  # git's lines could not be told apart
+        raise ExperimentError(f"{str(directory)!r}: a project whose path has a line break cannot be recorded")
     _make_store(store)
     with _shared_lock(store):
         return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max), modules, outputs)
