@@ -109,7 +109,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         differing_files = _differing(store.home, old, queued)
         terminal.err(f"spritz: {old.name} ran in place: this runs the directory as it is now; {differing_files}\n")
     if moved := datasets.changed(directory, old.data):
-        terminal.err(f"spritz: {', '.join(moved)} changed since {old.name}\n")
+        gone = [path for path in moved if not os.path.exists(directory / os.path.expanduser(path))]
+        if still := [path for path in moved if path not in gone]:
+            terminal.err(f"spritz: {', '.join(still)} changed since {old.name}\n")
+        if gone:
+            terminal.err(f"spritz: the data of {old.name} is not there any more: {', '.join(gone)}\n")
     if differing := diff.installed_since(around, queued.surroundings):
         shown = ", ".join(change.line for change in differing[:_SHOWN])
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
