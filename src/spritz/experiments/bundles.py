@@ -104,8 +104,8 @@ def _write_logged(home: Path, directory: Path, root: Path) -> None:
     """The values that the run has logged for TensorBoard and W&B, after those that only MLflow has."""
     path = directory / event_files.LOGGED
     logged = path.read_bytes() if path.is_file() else b""
-    known = {point.name for point in metrics.written(directory)}
-    tracked = [point for point in metrics.tracked(home, directory) if point.name not in known]
+    names = {point.name for point in metrics.written(directory)}
+    tracked = [point for point in metrics.tracked(home, directory) if point.name not in names]
     if logged or tracked:
         lines = "".join(f"{metrics.line(point)}\n" for point in tracked)
         (root / event_files.LOGGED).write_bytes(lines.encode() + logged)

@@ -555,7 +555,7 @@ def _known(run: Run) -> dict[str, Any]:
 
 def _execute(transaction: Transaction, statement: str, **values: Any) -> Iterable[Any]:
     # Words of a command line may have bytes that are no text, which no database takes.
-    texts = {name: value.encode("utf-8", "replace").decode() for name, value in values.items() if type(value) is str}
+    texts = {name: text.encode("utf-8", "replace").decode() for name, text in values.items() if type(text) is str}
     return transaction.execute(statement, {**values, **texts})
 
 
