@@ -113,6 +113,23 @@ def test_a_run_that_goes_on_has_its_files_and_those_that_it_wrote(checkout: Chec
     assert checkout.files() == before
 
 
+def test_what_the_run_removed_or_replaced_stays_so(checkout: Checkout, tmp_path: Path) -> None:
+    (checkout.code / "train.py").unlink()
+    shutil.rmtree(checkout.code / "lib" / "deep")
+    (checkout.code / "lib" / "deep").write_text("a file now")
+    shutil.rmtree(checkout.code / "conf")
+    (tmp_path / "data").mkdir()
+    (checkout.code / "conf").symlink_to(tmp_path / "data")
+    before = checkout.files()
+    for _ in range(2):
+        checkout.end()
+        assert checkout.files() == ["conf", "lib/deep"]
+        checkout.begin()
+        assert checkout.files() == before == ["conf", "current", "lib/deep", "lib/net.py"]
+        assert list((tmp_path / "data").iterdir()) == []
+        assert not list(checkout.code.parent.glob("code-removed*"))
+
+
 def test_a_removal_that_was_cut_short_is_made_good_by_the_next_life_or_ended_by_the_next_removal(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -293,9 +293,13 @@ if [ ! -e {target}/{MARK} ]; then
 elif [ -e {target}-removed.part ] || [ -e {target}-removed.txt ]; then
     index=$(mktemp)
     (
-        cd {target} && frozen read-tree {tree} && frozen --work-tree=. ls-files -z -d > "$index.gone" &&
+        [ -e {target}-removed.gone ] && gone={target}-removed.gone || gone=/dev/null
+        cd {target} && frozen read-tree {tree} &&
+            frozen --work-tree=. update-index -z --force-remove --stdin < "$gone" &&
+            frozen --work-tree=. ls-files -z -d > "$index.gone" &&
             frozen --work-tree=. checkout-index -q -z --stdin < "$index.gone" &&
-            xargs -0 -r touch -c -h -r {MARK} -- < "$index.gone" && rm -f {target}-removed.part {target}-removed.txt
+            xargs -0 -r touch -c -h -r {MARK} -- < "$index.gone" &&
+            rm -f {target}-removed.part {target}-removed.txt && rm -f {target}-removed.gone
     ) || {{ echo "spritz: cannot put back the files of the snapshot {tree}" >&2; exit 66; }}
     rm -f "$index" "$index.gone"
 fi

@@ -18,6 +18,8 @@ from spritz.experiments.code import snapshot
 #: Appended to the checkout's path.
 DONE = "-removed.txt"
 BEGUN = "-removed.part"
+#: Names of files that the run itself had removed, or put behind a link, which are not put back; only if there are any.
+GONE = "-removed.gone"
 
 #: git compares contents, since the new index knows no times. It takes files behind a link for deleted ones.
 _FUNCTION = """\
@@ -30,6 +32,11 @@ trim() {{ # $1: a checkout, $2: its tree
         git() {{ GIT_INDEX_FILE=$scratch/index command git --git-dir="$store" --work-tree=. {plain} "$@"; }}
         cd "$1" && git read-tree "$2" || exit
         git update-index -q --refresh
+        if [ ! -e "$1{begun}" ]; then  # else some are gone by the removal that was cut short
+            git diff-files -z --name-only --diff-filter=D > "$scratch/gone" || exit
+            rm -f "$1{gone}"
+            [ ! -s "$scratch/gone" ] || cp "$scratch/gone" "$1{gone}" || {{ rm -f "$1{gone}"; exit; }}
+        fi
         git diff-files -z --name-only | git update-index -z --force-remove --stdin || exit
         git ls-files -z > "$scratch/same" || exit
         if [ -s "$scratch/same" ]; then
@@ -51,7 +58,9 @@ trim() {{ # $1: a checkout, $2: its tree
 
 def function(store: Path) -> str:
     """The function `trim` of the shell, which never fails."""
-    return _FUNCTION.format(store=shlex.quote(str(store)), plain=snapshot.plain_words(), done=DONE, begun=BEGUN)
+    return _FUNCTION.format(
+        store=shlex.quote(str(store)), plain=snapshot.plain_words(), done=DONE, begun=BEGUN, gone=GONE
+    )
 
 
 def trim(store: Path, tree: str, checkout: Path) -> None:

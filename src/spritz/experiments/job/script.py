@@ -79,7 +79,7 @@ _ENDING = """
 _SETTING_ASIDE = """\
 before=$(cat "$SPRITZ_RUN_DIR/code-version" 2>/dev/null || echo 1)
 if [ "$before" != {version} ]; then
-    for name in code-removed.part code-removed.txt code; do
+    for name in code-removed.gone code-removed.part code-removed.txt code; do
         [ ! -e "$SPRITZ_RUN_DIR/$name" ] ||
             mv -T "$SPRITZ_RUN_DIR/$name" "$SPRITZ_RUN_DIR/code-$before${{name#code}}" || finish 66
     done
