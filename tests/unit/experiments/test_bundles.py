@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from spritz.experiments import bundles
 from spritz.experiments.code import snapshot, trimming
-from spritz.experiments.commands import rerun
+from spritz.experiments.commands import importing, rerun
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
@@ -208,14 +210,19 @@ def test_an_archive_that_cannot_be_written_is_not_there(ran: tuple[Store, Entry]
         bundles.pack(*ran, tmp_path / "no" / "b", with_files=False)
 
 
-def test_a_call_of_a_function_is_not_said_to_be_repeatable(ran: tuple[Store, Entry], tmp_path: Path) -> None:
+def test_a_call_of_a_function_is_not_said_to_be_repeatable(
+    ran: tuple[Store, Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, entry = ran
     directory = Path(entry.directory)
     record.write(directory, replace(record.read(directory), shown="square of square.py"))
     bundles.pack(store, entry, tmp_path / "b", with_files=False)
-    there = Store(tmp_path / "there")
-    there.home.mkdir()
-    directory = Path(there.get(bundles.unpack(there, tmp_path / "b", "ann").name, "ann").directory)
+    monkeypatch.setenv("SPRITZ_HOME", str(tmp_path / "there"))
+    told: list[str] = []
+    terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
+    assert importing.run(Namespace(file=str(tmp_path / "b")), terminal) == 0, told
+    assert told == ["train-1\n", "`spritz show train-1` shows it\n"]
+    directory = tmp_path / "there" / "runs" / "train-1"
     assert "spritz rerun" not in (directory / "README.md").read_text()
     with pytest.raises(ExperimentError, match="whose values are not here"):
         rerun._files(record.read(directory), directory, [])

@@ -20,5 +20,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, terminal: Terminal) -> int:
     added = bundles.unpack(Store(home()), Path(arguments.file), submission.user())
     terminal.out(f"{added.name}\n")
-    terminal.err(f"`spritz rerun {added.name}` runs it again; `spritz show {added.name}` shows it\n")
+    again = "" if added.shown else f"`spritz rerun {added.name}` runs it again; "
+    terminal.err(f"{again}`spritz show {added.name}` shows it\n")
     return 0
