@@ -217,32 +217,8 @@ class MachineHealth:
 
     async def _reboot(self, cluster: Cluster, node_set: NodeSet, machine: MachineNode, record: Record) -> None:
         """Create a pod that reboots its machine, unless it exists."""
-        health, about = node_set.spec.health, node_set.metadata
-        container = {
-            "name": "reboot",
-            "image": node_set.spec.image or cluster.spec.image,
-            "imagePullPolicy": cluster.spec.image_pull_policy,
-            "command": health.reboot_command or list(REBOOT_COMMAND),
-            "securityContext": {"privileged": True},
-        }
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": _reboot_name(machine, record),
-                "namespace": about.namespace,
-                "labels": labels(cluster.metadata.name, "reboot"),
-                "ownerReferences": owner("NodeSet", about),
-            },
-            "spec": {
-                "nodeName": machine.metadata.name,
-                "hostPID": True,
-                "restartPolicy": "Never",
-                "automountServiceAccountToken": False,
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [container],
-            },
-        }
+        about = node_set.metadata
+        pod = reboot_pod(cluster, node_set, machine.metadata.name, _reboot_name(machine, record))
         path = f"api/v1/namespaces/{about.namespace}/pods"
         try:
             await self._api.send("POST", path, body=msgspec.json.encode(pod), repeatable=False)
@@ -298,6 +274,36 @@ def _reservation(machine: MachineNode) -> str:
 
 def _reboot_name(machine: MachineNode, record: Record) -> str:
     return f"{machine.metadata.name[:40]}-reboot-{record.since}"
+
+
+def reboot_pod(cluster: Cluster, node_set: NodeSet, machine: str, name: str) -> Json:
+    """A pod that restarts its machine, as root in the machine's own namespaces."""
+    about = node_set.metadata
+    container = {
+        "name": "reboot",
+        "image": node_set.spec.image or cluster.spec.image,
+        "imagePullPolicy": cluster.spec.image_pull_policy,
+        "command": node_set.spec.health.reboot_command or list(REBOOT_COMMAND),
+        "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": about.namespace,
+            "labels": labels(cluster.metadata.name, "reboot"),
+            "ownerReferences": owner("NodeSet", about),
+        },
+        "spec": {
+            "nodeName": machine,
+            "hostPID": True,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        },
+    }
 
 
 def _burn_in(node_set: NodeSet, nodes: Sequence[ClusterNode]) -> Json:

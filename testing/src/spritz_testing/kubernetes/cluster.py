@@ -443,12 +443,8 @@ class Cluster(Store):
         drop_nulls(config, kind.schema)
         unknown: list[str] = []
         prune(config, kind.schema, "", unknown)
-        if unknown and request.field_validation == "Strict":
-            listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-            raise bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                f"strict decoding error: {listed}"
-            )
+        if unknown:
+            raise errors.not_declared(kind.kind, kind.api_version, namespace, name, unknown[0])
         drop = "f:status" if kind.has_status and subresource != "status" else None
         if subresource == "status":
             config = {

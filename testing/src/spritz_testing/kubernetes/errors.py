@@ -121,6 +121,13 @@ def invalid_object(kind: str, group: str, name: str, causes: list[Cause]) -> Ref
     return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
 
 
+def not_declared(kind: str, api_version: str, namespace: str, name: str, field: str) -> Refusal:
+    """Of server-side apply, which takes no field that the schema does not have."""
+    place = f"{namespace}/{name}" if namespace else f"/{name}"
+    text = f"failed to create typed patch object ({place}; {api_version}, Kind={kind}): .{field}: field not declared in"
+    return Refusal(500, "InternalError", f"{text} schema")
+
+
 def gone(message: str) -> Refusal:
     return Refusal(410, "Expired", message)
 

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
+from lightkube.models.apiextensions_v1 import JSONSchemaProps
 
 from spritz_testing.kubernetes.errors import Cause, Object, invalid, required, shown, unsupported
 
@@ -62,6 +63,7 @@ _LIST_MAPS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("MutatingWebhookConfiguration", "webhooks"): ("name",),
     ("ValidatingWebhookConfiguration", "webhooks"): ("name",),
     ("CustomResourceDefinitionStatus", "conditions"): ("type",),
+    ("JSONSchemaProps", "x_kubernetes_validations"): ("rule",),
     ("ResourceClaimStatus", "reservedFor"): ("uid",),
     ("ResourceClaimStatus", "devices"): ("driver", "device", "pool"),
     ("AllocatedDeviceStatus", "conditions"): ("type",),
@@ -94,7 +96,9 @@ _ATOMIC_FIELDS: Final = frozenset({("PodSpec", "nodeSelector"), ("ServiceSpec", 
 
 
 class Schema:
-    """The schema of a value. `kind`: object, array, string, integer, number, boolean, int-or-string or any."""
+    """The schema of a value. `kind`: object, array, string, integer, number, boolean, int-or-string, object-or-boolean
+    or any.
+    """
 
     __slots__ = (
         "additional",
@@ -184,6 +188,8 @@ def of_model(model: type[msgspec.Struct]) -> Schema:
 
 
 def _of_type(hint: Any, owner: str, field: str) -> Schema:
+    if owner == "JSONSchemaProps" and field in _SUBSCHEMAS:
+        return _subschema(field)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         members = [argument for argument in arguments if argument is not type(None)]
@@ -212,7 +218,7 @@ def _of_type(hint: Any, owner: str, field: str) -> Schema:
             schema.additional = Schema("string") if field in ("labels", "annotations", "matchLabels") else ANY
         return schema
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        if hint.__name__ in ("JSONSchemaProps", "FieldsV1", "RawExtension"):
+        if hint.__name__ in ("FieldsV1", "RawExtension"):
             return ANY
         return of_model(hint)
     if hint is str and field in ("cpu", "memory", "divisor", "value", "averageValue", "sizeLimit", "min", "max"):
@@ -226,6 +232,20 @@ def _of_type(hint: Any, owner: str, field: str) -> Schema:
     schema = Schema(name)
     schema.nullable = field == "lastProbeTime"  # Go writes a time that is not set as null
     return schema
+
+
+#: Fields of a JSON schema that have schemas, or one; lightkube's model says nothing about what they have.
+_SUBSCHEMAS: Final = frozenset({"properties", "patternProperties", "definitions", "items", "additionalProperties"})
+
+
+def _subschema(field: str) -> Schema:
+    if field in ("items", "additionalProperties"):
+        schema = _StructSchema(JSONSchemaProps)
+        schema.kind = "object-or-boolean"
+        return schema
+    by_name = Schema("object")
+    by_name.additional = of_model(JSONSchemaProps)
+    return by_name
 
 
 #: maps whose values are quantities, which may be numbers too
@@ -372,7 +392,7 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str]) -> None:
                 prune(value[key], schema.additional, f"{path}.{key}" if path else key, unknown)
             elif schema.embedded and key in ("apiVersion", "kind", "metadata"):
                 continue
-            elif not schema.preserve and schema.kind == "object":
+            elif not schema.preserve and schema.kind in ("object", "object-or-boolean"):
                 unknown.append(f"{path}.{key}" if path else key)
                 del value[key]
     elif isinstance(value, list) and schema.items is not None:
@@ -489,6 +509,8 @@ def _is(value: Any, kind: str) -> bool:
         return isinstance(value, list)
     if kind == "boolean":
         return isinstance(value, bool)
+    if kind == "object-or-boolean":
+        return isinstance(value, dict | bool)
     if isinstance(value, bool):
         return False
     if kind == "integer":
@@ -499,7 +521,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _wanted(kind: str) -> str:
-    return "integer,string" if kind == "int-or-string" else kind
+    return {"int-or-string": "integer,string", "object-or-boolean": "object,boolean"}.get(kind, kind)
 
 
 def _type_name(value: Any) -> str:
