@@ -12,6 +12,7 @@
 `routing`     the operation of a path and a method; `site`: documents, hostlists; `page`: the documents as HTML
 `records`     job records as JSON, quickly; `configuration`: slurm.conf, as v0.0.45 has it; `yaml`; `users`
 `external`, `joining`   ends of external jobs, and tokens for machines that join (/spritz/v1)
+`health`      /livez and /readyz: whether slurmctld answers
 `main`, `options`, `serve`  the daemon
 
 To add an operation: the document has its path and schemas; write `@operation("GET /slurm/…")` in `operations`. Tests

@@ -3,29 +3,37 @@
 A connection has a single identity: slurmrestd's own, or that of the first token presented on it (`model.tokens`), so
 callers can never get each other's privileges. If there are too many, those idle longest are closed. Each streamed
 listing has its own connection, so that a slow reader does not delay other requests.
+
+Daemons on other machines are reached with the cluster's key, where slurmrestd has it (`membership`), and otherwise by
+the relay of this machine's sackd or slurmd.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from spritz.client.channel.aio import connect
-from spritz.client.errors import ClientError, RemoteError
+from spritz.client.channel.aio import Secure, connect
+from spritz.client.channel.leader import must_lead
+from spritz.client.errors import ClientError, RemoteError, unreachable
 from spritz.client.locate import locate_controller, locate_database
 from spritz.model.errors import SpritzError
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.tokens import TokenTaken, UseToken
-from spritz.rest.callers import NotAuthenticated
+from spritz.rest.callers import Caller, NotAuthenticated
 
 if TYPE_CHECKING:
+    import ssl
+
     from spritz.client.channel.aio import Address
     from spritz.client.channel.channel import Channel
-    from spritz.rest.callers import Caller
+    from spritz.client.trust.membership import Membership
+    from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
 
@@ -39,14 +47,21 @@ CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
 #: slurmrestd's name in the handshake with daemons.
 ROLE = "slurmrestd"
 
+#: Seconds for slurmctld to answer when slurmrestd is asked whether it is ready.
+READY_SECONDS = 5.0
+
 
 class Daemons:
-    """Connections to both daemons, for all callers. `path`: the slurm.conf in use."""
+    """Connections to both daemons, for all callers. `path`: the slurm.conf in use; `membership`: the cluster's key."""
 
-    def __init__(self, path: str, log: Logger, tasks: Supervisor) -> None:
+    def __init__(
+        self, path: str, log: Logger, tasks: Supervisor, clock: Clock, membership: Membership | None = None
+    ) -> None:
         self.path = path
         self._log = log
         self._tasks = tasks
+        self._clock = clock
+        self._membership = membership
         self._kept: OrderedDict[tuple[str, str], Channel] = OrderedDict()
 
     @property
@@ -91,10 +106,12 @@ class Daemons:
     async def connect(self, daemon: str, caller: Caller) -> Channel:
         """A new connection with the caller's identity; the caller closes it. Raises as `channel`."""
         addresses, owners, timeout = self._place(daemon)
+        secure = self._secure(daemon)
         try:
-            channel = await connect(
-                addresses, role=ROLE, log=self._log, tasks=self._tasks, owners=owners, timeout=timeout
-            )
+            if secure is not None and daemon == CONTROLLER and locate_controller(self.path).has_standby:
+                channel = await self._leading(addresses, owners, timeout, secure)
+            else:
+                channel = await self._open(addresses, owners, timeout, secure)
         except ClientError as error:
             if daemon == DATABASE:
                 raise _no_database(error.hint) from error
@@ -108,6 +125,61 @@ class Daemons:
                     raise NotAuthenticated from error
                 raise
         return channel
+
+    async def _open(
+        self, addresses: Sequence[Address], owners: frozenset[int], timeout: float, secure: Secure | None
+    ) -> Channel:
+        return await connect(
+            addresses, role=ROLE, log=self._log, tasks=self._tasks, owners=owners, timeout=timeout, secure=secure
+        )
+
+    async def _leading(
+        self, addresses: Sequence[Address], owners: frozenset[int], timeout: float, secure: Secure
+    ) -> Channel:
+        """The controller that leads, of several. Raises ClientError."""
+        problems = []
+        for address in addresses:
+            try:
+                channel = await self._open([address], owners, timeout, secure)
+            except ClientError as error:
+                problems.append(error.hint)
+                continue
+            if isinstance(address, str):
+                return channel  # of this machine, where one that stands by relays users to the leader
+            try:
+                await must_lead(channel)
+            except SpritzError as error:
+                channel.close()
+                problems.append(error.hint or error.message)
+            except BaseException:
+                channel.close()
+                raise
+            else:
+                return channel
+        raise unreachable("; ".join(problems))
+
+    def _secure(self, daemon: str) -> Secure | None:
+        """TLS for daemons on other machines; None without the cluster's key."""
+        membership = self._membership
+        if membership is None:
+            return None
+        from spritz.runtime import tls
+
+        # slurmdbd may serve several clusters, which then share a key
+        cluster = self.cluster
+
+        def context() -> ssl.SSLContext:
+            return tls.client_context(membership.keys(cluster, tls.LOGIN, self._clock.now()))
+
+        return Secure(context, "", tls.DATABASE) if daemon == DATABASE else Secure(context, cluster, tls.CONTROLLER)
+
+    async def ready(self) -> None:
+        """Whether slurmctld answers and leads. Raises SpritzError with what is wrong."""
+        channel = await self.channel(CONTROLLER, Caller())
+        pong = await channel.call(Ping(), Pong, timeout=READY_SECONDS)
+        if not pong.leading:
+            channel.close()
+            raise SpritzError(f"{pong.host} stands by" + (f" for {pong.leader}" if pong.leader else ""))
 
     def _place(self, daemon: str) -> tuple[list[Address], frozenset[int], float]:
         if daemon == CONTROLLER:

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import find_slurm_conf, locate_controller
+from spritz.client.trust.membership import find_membership
 from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
 from spritz.rest.options import USAGE, Options, parse
@@ -24,6 +25,8 @@ from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from spritz.client.trust.membership import Membership
 
 
 def entry() -> None:
@@ -50,6 +53,7 @@ def _start(options: Options) -> int:
     except ImportError as error:
         raise SpritzError(f"slurmrestd needs {error.name}, which is not installed", hint=pip_install("rest")) from error
     sockets = bind(options.addresses)
+    membership, why_not = _membership(path)  # as root, if slurmrestd is started as root: the key is the daemons'
     _become(options)
     _check_user(slurm_user)
     _check_readable()
@@ -57,7 +61,29 @@ def _start(options: Options) -> int:
 
     open_log("slurmrestd", options, key="", path="", level="info", syslog_level="quiet", time_format="")
     allow_many_files()
-    return run(serve(options, path, sockets, log.get_logger("slurmrestd")))
+    logger = log.get_logger("slurmrestd")
+    if why_not:
+        logger.verbose("key.unused", reason=why_not)
+    return run(serve(options, path, sockets, logger, membership))
+
+
+def _membership(path: str) -> tuple[Membership | None, str]:
+    """The cluster's key, with which daemons on other machines are reached; else why it is not used.
+
+    slurmrestd may be a user who cannot read the key. Then this machine's daemons relay, as for every user.
+    """
+    try:
+        membership = find_membership(path)
+    except SpritzError as error:
+        return None, error.message
+    if membership is None or not membership.holds_cluster_key:
+        return None, ""
+    try:
+        if membership.site is None:
+            _ = membership.authorities
+    except SpritzError as error:  # without the extra `machines`
+        return None, error.message
+    return membership, ""
 
 
 def _become(options: Options) -> None:

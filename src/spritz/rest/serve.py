@@ -17,12 +17,14 @@ from spritz.rest.app import Settings, application
 from spritz.rest.daemons import Daemons
 from spritz.rest.events import Events, event_routes
 from spritz.rest.external import external_routes
+from spritz.rest.health import health_routes
 from spritz.rest.joining import joining_routes
 from spritz.rest.picture import picture_routes
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.tasks import END_SECONDS, Supervisor
 
 if TYPE_CHECKING:
+    from spritz.client.trust.membership import Membership
     from spritz.rest.options import Options
     from spritz.runtime.log import Logger
 
@@ -104,22 +106,26 @@ def check_tls(certificate: str, key: str) -> None:
         raise SpritzError(f"--tls-cert {certificate}, --tls-key {key}: {error.strerror or error}") from error
 
 
-async def serve(options: Options, path: str, sockets: list[socket.socket], log: Logger) -> int:
+async def serve(
+    options: Options, path: str, sockets: list[socket.socket], log: Logger, membership: Membership | None = None
+) -> int:
     """Serve until a signal stops the process. Returns the exit status."""
     protocol.connections_max = options.connections
     settings = Settings(authentication=options.authentication, versions=options.versions, plugins=options.plugins)
     async with Supervisor(
         lambda name, error: log.error("task.failed", exception=error, task=name), end_seconds=END_SECONDS
     ) as tasks:
-        daemons = Daemons(path, log, tasks)
-        events = Events(daemons, SystemClock(), log, tasks)
+        clock = SystemClock()
+        daemons = Daemons(path, log, tasks, clock, membership)
+        events = Events(daemons, clock, log, tasks)
         routes = [
+            *health_routes(daemons, clock),
             *event_routes(events, settings.authentication),
             *external_routes(daemons, settings.authentication),
             *joining_routes(daemons, settings.authentication),
             *picture_routes(daemons, settings.authentication, log),
         ]
-        app = application(daemons, settings, SystemClock(), log, routes=routes)
+        app = application(daemons, settings, clock, log, routes=routes)
         server = Server(
             app,
             http=protocol.Protocol,

@@ -22,7 +22,7 @@ class _Slow(Daemons):
     """Connections take a turn of the loop."""
 
     def __init__(self) -> None:
-        super().__init__("slurm.conf", log=None, tasks=None)  # type: ignore[arg-type]
+        super().__init__("slurm.conf", log=None, tasks=None, clock=None)  # type: ignore[arg-type]
 
     async def connect(self, daemon: str, caller: Caller) -> Any:
         await asyncio.sleep(0)
