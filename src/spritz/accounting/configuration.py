@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.locate import candidates
 from spritz.model.errors import SpritzError
+from spritz.runtime.privilege import is_private
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -45,7 +46,7 @@ def check_permissions(path: str, slurm_uid: int) -> None:
     if status.st_uid not in (slurm_uid, 0):
         raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {status.st_uid}!={slurm_uid}")
     mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077:
+    if not is_private(status):
         raise SpritzError(
             f"slurmdbd.conf file {path} should be 600 is {mode:o} accessible for group or others",
             hint=f"chmod 600 {path}",

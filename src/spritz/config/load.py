@@ -216,11 +216,17 @@ def _check_topologies(parsed: typed.Parsed, names: list[str], diagnostics: Diagn
             diagnostics.error(line.place, message, key="Topology", hint=hint)
 
 
+#: (uid_t)-1, which is no user.
+_NO_UID = 0xFFFFFFFF
+
+
 def _check_users(settings: Settings, diagnostics: Diagnostics) -> None:
     for key in ("SlurmUser", "SlurmdUser"):
         name = settings.text(key)
         if name == str(os.geteuid()):
             continue  # a container's arbitrary user, which no database has
+        if key == "SlurmUser" and name.isascii() and name.isdigit() and int(name) < _NO_UID:
+            continue  # that of the controller's container; this machine needs its number alone
         try:
             getpwuid(int(name)) if name.isascii() and name.isdigit() else getpwnam(name)
         except (KeyError, OverflowError, ValueError):

@@ -36,7 +36,7 @@ from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.daemon.daemon_command import run_daemon
 from spritz.runtime.daemon.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
-from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
+from spritz.runtime.privilege import UnknownUser, current_user, lookup_user, uid_of_setting
 from spritz.runtime.tasks import run
 from spritz.stepd.tasks.namespaces import may_cover
 
@@ -264,7 +264,7 @@ def _first(group: BaseExceptionGroup[SpritzError]) -> SpritzError:
 def _owners(slurm_user: str) -> frozenset[int]:
     """Users that may run the controller: root, SlurmUser, and this process's user."""
     try:
-        return frozenset((0, os.geteuid(), lookup_user(slurm_user).uid))
+        return frozenset((0, os.geteuid(), uid_of_setting(slurm_user)))
     except UnknownUser as error:
         raise SpritzError(f"SlurmUser: {error}") from error
 

@@ -28,7 +28,7 @@ from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_kinds, mps_each
 from spritz.notation import hostlist
-from spritz.runtime.privilege import UnknownUser, lookup_user
+from spritz.runtime.privilege import UnknownUser, uid_of_setting
 
 NO_NETWORK = Network()
 
@@ -315,7 +315,7 @@ def _node_setup(host: _Host, node: NodeConfig, spool: str) -> NodeSetup:
 def _slurm_uid(name: str) -> int:
     """0 for an unknown user, which slurmd refuses when it starts."""
     try:
-        return lookup_user(name).uid
+        return uid_of_setting(name)
     except UnknownUser:
         return 0
 

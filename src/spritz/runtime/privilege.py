@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 
 from msgspec import Struct
 
@@ -43,6 +44,23 @@ def lookup_user(name: str | int) -> User:
             return User(name=text, uid=os.geteuid(), gid=os.getegid(), home="/", shell="/bin/sh")
         raise UnknownUser(f"no user {text!r} on this machine") from error
     return User(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir, shell=entry.pw_shell)
+
+
+def uid_of_setting(name: str) -> int:
+    """The uid of a user that a configuration names; a number needs no entry. Raises UnknownUser."""
+    return int(name) if name.isascii() and name.isdecimal() and len(name) < 11 else lookup_user(name).uid
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Whether no other user can use a file that holds a secret.
+
+    Besides the owner, the group may read a file of root's if this process is in that group and not root: thus a pod's
+    user gets Secrets (fsGroup), and a service certificates. As PostgreSQL has it for its keys.
+    """
+    others = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if others == stat.S_IRGRP and status.st_uid == 0 and not is_root():
+        return status.st_gid in (os.getegid(), *os.getgroups())
+    return not others
 
 
 def current_user() -> User:

@@ -272,6 +272,15 @@ def test_a_user_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     assert load(path, check_users=False).settings.text("SlurmUser") == "no-such-user"
 
 
+def test_a_number_for_slurm_user_needs_no_entry(tmp_path: Path) -> None:
+    """On machines that have none for the user of the controller's container."""
+    path = write(tmp_path, base=BASE.replace("SlurmUser=root", "SlurmUser=64321"))
+    assert load(path).settings.text("SlurmUser") == "64321"
+    path = write(tmp_path, base=BASE.replace("SlurmUser=root", "SlurmUser=4294967295"))
+    with pytest.raises(ConfigError, match="SlurmUser=4294967295: no such user"):
+        load(path)
+
+
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     text = BASE + "KillWait=7\nNodeName=n1\nPartitionName=p Nodes=n1\n"

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from spritz.client.errors import ClientError
 from spritz.client.locate import read_keys
+from spritz.runtime.privilege import is_private
 from spritz.runtime.tls import Keys, Machine
 from spritz.wire.credential import derive, machine_key
 
@@ -296,10 +297,10 @@ def write_private(path: str, data: bytes) -> None:
 
 def _private(path: str) -> bytes:
     with open(path, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        status = os.fstat(file.fileno())
+        if not is_private(status):
             raise ClientError(
-                f"{path}: mode {stat.S_IMODE(mode):o}: others than its owner may use the key",
+                f"{path}: mode {stat.S_IMODE(status.st_mode):o}: others than its owner may use the key",
                 code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
                 hint=f"chmod 600 {path}",
             )

@@ -35,6 +35,7 @@ from spritz.controller.journal.contract import JournalBusy, JournalCorrupt, Jour
 from spritz.controller.journal.copy import JournalCopy
 from spritz.controller.journal.postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
 from spritz.controller.lead.agreement import RECORD, agreement_of, decoded
+from spritz.controller.lead.probes import answer_probes
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
@@ -200,6 +201,7 @@ class Standby:
         loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
         table: dict[type[Struct], Handler] = {Ping: self._ping, TakeOver: self._take_over, Shutdown: self._shut_down}
         server = Server(table, role="slurmctld", log=self._log, trusted=self._owners, otherwise=self._refuse)
+        answer_probes(server, lambda: self._problem)
         try:
             async with server, self._led() as led_users:
                 await self._listen(server)

@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from spritz.k8s.custom_resources import rights
 from spritz.k8s.pods import PREFIX
 
 Json = dict[str, Any]
@@ -52,6 +53,13 @@ _JOINED: Final = re.compile(r"\s*(SlurmctldParameters|GresTypes)\s*=\s*(\S*)\s*"
 #: Directories of slurm.conf and the keys, and of a daemon's data, in every pod.
 ETC: Final = "/etc/slurm"
 STATE: Final = "/var/lib/spritz"
+
+#: Readiness of a container whose daemon relays commands: slurmctld answers them.
+COMMANDS_ANSWERED: Final[Json] = {
+    "exec": {"command": ["scontrol", "ping"]},
+    "periodSeconds": 15,
+    "timeoutSeconds": 10,
+}
 
 #: Where the dashboard's secret for the identity provider is.
 OIDC: Final = "/run/spritz-oidc"
@@ -239,7 +247,7 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = (), revision: str = "") 
         f"ClusterName={spec.cluster_name or name}",
         *(f"SlurmctldHost={host}({host}.{name}-controllers.{space})" for host in controllers(cluster)),
         f"SlurmctldPort={CONTROLLER_PORT}",
-        "SlurmUser=root",
+        f"SlurmUser={rights.SLURM_USER}",
         f"SlurmctldParameters={','.join(parameters)}",
         "AuthType=auth/slurm",
         "AuthAltTypes=auth/jwt",
@@ -276,7 +284,7 @@ def slurmdbd_conf(database: Database | None = None) -> str:
     """SQLite on the volume of slurmdbd's pod, or PostgreSQL, whose password is in the pod's environment."""
     lines = [
         f"DbdPort={ACCOUNTING_PORT}",
-        "SlurmUser=root",
+        f"SlurmUser={rights.SLURM_USER}",
         "AuthType=auth/slurm",
         "AuthAltTypes=auth/jwt",
         f"AuthAltParameters=jwt_key={ETC}/jwt.key",
@@ -445,19 +453,45 @@ def _stateful_set(
     return _object(cluster, "apps/v1", "StatefulSet", component, spec=spec)
 
 
+def _readiness(cluster: Cluster, component: str, port: int) -> Json:
+    """The probe of a component: a request is answered."""
+    if component == "controller":
+        # By TLS, as every peer on another machine; a controller that stands by answers too.
+        how: Json = {"httpGet": {"path": "/readyz", "port": port, "scheme": "HTTPS"}}
+    elif component == "accounting":
+        how = {"exec": {"command": ["sacctmgr", "ping"]}}
+    else:
+        how = {"httpGet": _page(cluster, component, "/readyz", port)}
+    return {**how, "periodSeconds": 5, "timeoutSeconds": 5}
+
+
+def _page(cluster: Cluster, component: str, path: str, port: int) -> Json:
+    """A page of slurmrestd or the dashboard that says whether it is well."""
+    dashboard = cluster.spec.dashboard
+    if component != "dashboard" or dashboard is None:
+        return {"path": path, "port": port}
+    return {"path": "/healthz", "port": port, "httpHeaders": [{"name": "Host", "value": dashboard.hosts[0]}]}
+
+
+def _relay(of: Json) -> Json:
+    """A container with sackd, by which the commands of another container of its pod reach slurmctld and slurmdbd."""
+    kept = {name: of[name] for name in ("imagePullPolicy", "securityContext", "volumeMounts", "image")}
+    command = ["sackd", "-D", "-f", f"{ETC}/slurm.conf", "--pid-file", f"{STATE}/sackd.pid"]
+    return {"name": "sackd", "command": command, **kept}
+
+
 def _template(
     cluster: Cluster, component: str, command: list[str], port: int, marks: dict[str, str], *, stored: bool
 ) -> Json:
     name, spec = cluster.metadata.name, cluster.spec
-    probe = {"tcpSocket": {"port": port}}
     container: Json = {
         "name": component,
         "image": (spec.dashboard.image if component == "dashboard" and spec.dashboard else "") or spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": command,
         "ports": [{"name": component, "containerPort": port, "protocol": "TCP"}],
-        "readinessProbe": {**probe, "periodSeconds": 5},
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "readinessProbe": _readiness(cluster, component, port),
+        "securityContext": rights.container(),
         "volumeMounts": [
             {"name": "etc", "mountPath": ETC, "readOnly": True},
             {"name": "state", "mountPath": STATE},
@@ -465,14 +499,15 @@ def _template(
     }
     if component in ("rest", "dashboard"):
         # These daemons have no state, so a hanging one is restarted. (slurmctld and slurmdbd may need long to recover.)
-        container["livenessProbe"] = {**probe, "periodSeconds": 10, "failureThreshold": 6}
+        alive = {"httpGet": _page(cluster, component, "/livez", port)}
+        container["livenessProbe"] = {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6}
     sources = [{"configMap": {"name": f"{name}-config"}}, {"secret": {"name": f"{name}-keys"}}]
     volumes: list[Json] = [{"name": "etc", "projected": {"defaultMode": 0o400, "sources": sources}}]
     if not stored:
         volumes.append({"name": "state", "emptyDir": {}})
     env: list[Json] = []
     if component == "rest":
-        # It reads the cluster's key, which is root's; every caller needs a token.
+        # It has the cluster's key, as SlurmUser; every caller needs a token.
         env.append({"name": "SLURMRESTD_SECURITY", "value": "disable_user_check"})
     if component == "controller":
         env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
@@ -486,9 +521,14 @@ def _template(
         container["volumeMounts"].append({"name": "oidc", "mountPath": OIDC, "readOnly": True})
     if env:
         container["env"] = env
+    asks_pam = component == "dashboard" and spec.dashboard is not None and spec.dashboard.login == "pam"
+    containers = [container]
+    if component == "dashboard":
+        containers.append(_relay(container))
     pod: Json = {
-        "containers": [container],
+        "containers": containers,
         "volumes": volumes,
+        "securityContext": rights.root() if asks_pam else rights.slurm_user(),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,

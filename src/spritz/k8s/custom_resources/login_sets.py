@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spritz.k8s.custom_resources import rights
 from spritz.k8s.custom_resources.cluster_objects import (
     JOIN,
     STATE,
@@ -35,9 +36,6 @@ LOGIN_SET: Final = f"{PREFIX}login-set"
 SSH_PORT: Final = 22
 HOST_KEYS: Final = "/etc/ssh/host-keys"
 USER_KEYS: Final = "/etc/ssh/user-keys"
-
-#: What sshd as root needs to begin sessions of users.
-_CAPABILITIES: Final = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
 
 #: Seconds for which pods of a LoginSet may join by a token.
 LIFESPAN: Final = 3600
@@ -155,8 +153,17 @@ def _pod(cluster: Cluster, login_set: LoginSet) -> Json:
                     *("spritz", "join", server, "--token-file", f"{JOIN}/token"),
                     *("--host", "$(NODE_NAME)", "--dir", STATE, "--foreground"),
                 ],
-                "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "env": [
+                    {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": "SLURM_CONF", "value": conf},
+                ],
+                # sackd relays, and slurmctld answers.
+                "readinessProbe": {
+                    "exec": {"command": ["scontrol", "ping"]},
+                    "periodSeconds": 15,
+                    "timeoutSeconds": 10,
+                },
+                "securityContext": rights.container(),
                 "volumeMounts": [state, {"name": "join", "mountPath": JOIN, "readOnly": True}],
             },
             {
@@ -166,17 +173,14 @@ def _pod(cluster: Cluster, login_set: LoginSet) -> Json:
                 "ports": [{"name": "ssh", "containerPort": SSH_PORT, "protocol": "TCP"}],
                 "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 5},
                 "resources": spec.resources or {},
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"], "add": list(_CAPABILITIES)},
-                },
+                "securityContext": rights.container(*rights.SSHD_CAPABILITIES),
                 "volumeMounts": [*mounts, *(spec.volume_mounts or ())],
             },
         ],
         "volumes": [*volumes, *(spec.volumes or ())],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": rights.root(),
     }
 
 

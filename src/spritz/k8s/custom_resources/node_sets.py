@@ -26,8 +26,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from spritz.k8s.custom_resources import rights
 from spritz.k8s.custom_resources.cluster_objects import (
     CLUSTER,
+    COMMANDS_ANSWERED,
     JOIN,
     STATE,
     Cluster,
@@ -71,9 +73,6 @@ _STATES: Final = tuple(
     f"node.kubernetes.io/{state}"
     for state in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "network-unavailable")
 )
-
-#: What slurmd as root needs to start tasks as their users, and no more.
-CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_NICE")
 
 
 class Autoscaling(msgspec.Struct, rename="camel"):
@@ -668,11 +667,6 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
         limits[spec.gpu_resource] = str(spec.gpus)
     server = controller_address(cluster)
     join = ["spritz", "join", server, "--token-file", f"{JOIN}/token", "--host", "$(NODE_NAME)"]
-    security: Json = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
     container = {
         "name": "slurmd",
         "image": spec.image or cluster.spec.image,
@@ -683,7 +677,9 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
             {"name": "SLURM_CONF", "value": f"{STATE}/etc/slurm.conf"},
         ],
         "resources": {"requests": limits, "limits": limits},
-        "securityContext": {"privileged": True} if spec.privileged else security,
+        # slurmd relays, and slurmctld answers.
+        "readinessProbe": COMMANDS_ANSWERED,
+        "securityContext": {"privileged": True} if spec.privileged else rights.container(*rights.SLURMD_CAPABILITIES),
         "volumeMounts": [
             {"name": "join", "mountPath": JOIN, "readOnly": True},
             {"name": "state", "mountPath": STATE},
@@ -693,6 +689,7 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
     template: Json = {
         "containers": [container],
         "volumes": [{"name": "state", "emptyDir": {}}, *(spec.volumes or ())],
+        "securityContext": rights.root(),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Always",

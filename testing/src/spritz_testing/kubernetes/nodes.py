@@ -60,6 +60,9 @@ _NAME: Final = re.compile(r"(?<![\w.-])[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*
 #: Nodes of slurm.conf that come and go: their slurmds have no command line that says their addresses.
 _CLOUD: Final = re.compile(r"^NodeName=(\S+) .*State=CLOUD\b", re.MULTILINE)
 
+#: All containers are of this user here; `tests/kubernetes/test_rights.py` has those of the pods.
+_SLURM_USER: Final = re.compile(r"^SlurmUser=\d+$", re.MULTILINE)
+
 #: Addresses 127.A.B.C: A is of the emulator, so that several of one machine do not meet.
 _emulators = itertools.count(os.getpid() % 200)
 
@@ -646,6 +649,7 @@ class Nodes:
                 other = self.ports.setdefault(port, _free_port())
                 text = re.sub(rf"(?<![\d.]){port}(?![\d.])", str(other), text)
         text = _NAME.sub(self._resolved, text)
+        text = _SLURM_USER.sub(f"SlurmUser={os.geteuid()}", text)
         text = _CLOUD.sub(lambda line: f"{line[0]} NodeAddr={self._addresses_of(line[1], metadata['namespace'])}", text)
         paths = {"/usr/local/bin": str(self._programs), **self._paths(pod)}
         for path in sorted(paths, key=len, reverse=True):
