@@ -167,6 +167,15 @@ def test_what_daemons_keep_to_themselves_stays_theirs_when_a_pod_starts_again(pl
 
 
 @is_root
+def test_the_relay_of_the_dashboard_starts(place: Path) -> None:
+    """Without it no command of the dashboard reaches slurmctld."""
+    with Machine(place, FILES, []) as machine:  # sackd is for machines without a controller
+        machine.start("lab-dashboard-1", TEMPLATES["dashboard"], 1)
+        log = machine.log("lab-dashboard-1")
+        until(lambda: "daemon.started" in log.read_text(), log.read_text, 30)
+
+
+@is_root
 def test_the_daemons_start_and_answer(place: Path) -> None:
     """slurmdbd, slurmctld and slurmrestd as the pods have them; each probe says so, and so do calls of the operator."""
     with Machine(place, FILES, NAMES) as machine:

@@ -44,15 +44,15 @@ class _Readiness:
         self._clock = clock
         self._asking = asyncio.Lock()
         #: until when the last answer counts, and what was wrong
-        self._known = float("-inf"), ""
+        self._answer = float("-inf"), ""
 
     async def problem(self) -> str:
         """What is wrong; "" if nothing is."""
         async with self._asking:
-            until, problem = self._known
+            until, problem = self._answer
             if self._clock.monotonic() >= until:
                 problem = await self._ask()
-                self._known = self._clock.monotonic() + KEPT_SECONDS, problem
+                self._answer = self._clock.monotonic() + KEPT_SECONDS, problem
             return problem
 
     async def _ask(self) -> str:

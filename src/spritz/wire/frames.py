@@ -99,3 +99,11 @@ class FrameDecoder:
         self.expected_bytes = expected
         self.completed += len(frames)
         return frames
+
+
+_HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC")
+
+
+def is_http(data: bytes) -> bool:
+    """Whether a connection's first bytes are HTTP: as a frame's length they would be far too large."""
+    return data[:4] in _HTTP_METHODS

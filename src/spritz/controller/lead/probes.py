@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller.metrics.paths import is_http
+from spritz.wire.frames import is_http
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.controller.metrics.paths import is_http
 from spritz.extras import pip_install
 from spritz.model.errors import SpritzError
+from spritz.wire.frames import is_http
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel

@@ -1,4 +1,4 @@
-"""The paths of pages, and the detection of HTTP on a new connection."""
+"""The paths of pages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,3 @@ METRICS = (
     "/metrics/scheduler",
     "/metrics",
 )
-
-_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC")
-
-
-def is_http(data: bytes) -> bool:
-    """Whether the connection's first bytes are HTTP: as a message length they would be far too large."""
-    return data[:4] in _METHODS

@@ -12,6 +12,7 @@
 `patches`, `selectors`, `tables`, `conditions`, `errors`   the forms of the API: what is sent, chosen and shown
 `admission`    built-in admission and webhooks; `access`: tokens and RBAC
 `nodes`        a default scheduler, and kubelets that run pods as processes of this machine
+`probes`       asks pods' processes whether they are ready; `rights`: who containers are, and whose their files are
 `controllers/` owners' garbage collection, the workloads that make pods, claims, budgets and quotas
 
 What a server must do is stated in tests/kubernetes/contract, which runs against this one and any real one.

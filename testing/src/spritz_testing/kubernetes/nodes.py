@@ -36,7 +36,7 @@ import psutil
 
 from spritz.notation.hostlist import expand
 from spritz.runtime.tasks import Supervisor
-from spritz_testing.kubernetes import admission
+from spritz_testing.kubernetes import admission, probes
 from spritz_testing.kubernetes.cluster import Request
 from spritz_testing.kubernetes.conditions import set_condition
 from spritz_testing.kubernetes.errors import Object, Refusal
@@ -51,6 +51,9 @@ _MANAGER: Final = "kubelet"
 _GRACE_SECONDS, _BACK_OFF_SECONDS, _BACK_OFF_SECONDS_MAX = 10.0, 0.2, 5.0
 
 _KILLED_SECONDS: Final = 15.0
+
+#: Seconds between questions to a container that is not ready.
+_PROBE_SECONDS: Final = 0.2
 
 _RESOURCES: Final = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 
@@ -86,6 +89,8 @@ class _Running(msgspec.Struct):
     processes: dict[str, asyncio.subprocess.Process] = {}
     #: container -> how it ended, for good
     codes: dict[str, int] = {}
+    #: containers whose probe was answered
+    ready: set[str] = set()
 
 
 class Nodes:
@@ -416,23 +421,74 @@ class Nodes:
             for container in spec["containers"]:
                 work = self._container(pod, container, running)
                 running.tasks.append(self._tasks.spawn_contained(work, name=f"{metadata['name']}/{container['name']}"))
+                if "readinessProbe" in container:
+                    running.tasks.append(
+                        self._tasks.spawn_contained(self._probe(pod, container, running), name="probe")
+                    )
         else:
             self.running[metadata["uid"]] = running
         address = self._address("pod", metadata["namespace"], metadata["name"])
+        probed = {container["name"] for container in spec["containers"] if "readinessProbe" in container}
+        probed = probed if self._commands else set()
 
         def change(obj: Object) -> Object:
             now = self._cluster.timestamp()
             status = obj.setdefault("status", {})
             state = {"running": {"startedAt": now}}
+            ready = "False" if probed - running.ready else "True"
             status.update(
                 phase="Running",
                 podIP=address,
                 hostIP="127.0.0.1",
                 startTime=status.get("startTime") or now,
-                containerStatuses=[_container_status(container, state, ready=True) for container in spec["containers"]],
+                containerStatuses=[
+                    _container_status(container, state, ready=container["name"] not in probed - running.ready)
+                    for container in spec["containers"]
+                ],
             )
-            for kind in ("Initialized", "ContainersReady", "Ready"):
-                set_condition(obj, kind, "True", now)
+            set_condition(obj, "Initialized", "True", now)
+            for kind in ("ContainersReady", "Ready"):
+                set_condition(obj, kind, ready, now, reason="" if ready == "True" else "ContainersNotReady")
+            return obj
+
+        await self._modify(pod, change)
+
+    async def _probe(self, pod: Object, container: Object, running: _Running) -> None:
+        """Ask a container whether it is ready, often until it is, and then as its probe has it."""
+        name, probe, metadata = container["name"], container["readinessProbe"], pod["metadata"]
+        namespace, pod_name = metadata["namespace"], metadata["name"]
+        host = self._address("pod", namespace, pod_name)
+        failures, next_at = 0, 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            if name not in running.ready or loop.time() >= next_at:
+                answered = await probes.answers(
+                    probe,
+                    host,
+                    lambda port: (
+                        self.ports.get(port)
+                        or self.own_ports.get((metadata["namespace"], metadata["name"], port), port)
+                    ),
+                    lambda words: self._command(pod, {**container, "command": words, "args": []}),
+                )
+                failures = 0 if answered else failures + 1
+                next_at = loop.time() + probe.get("periodSeconds", 10)
+                if answered != (name in running.ready) and (answered or failures >= probe.get("failureThreshold", 3)):
+                    await self._set_ready(pod, running, name, ready=answered)
+            await asyncio.sleep(_PROBE_SECONDS)
+
+    async def _set_ready(self, pod: Object, running: _Running, name: str, *, ready: bool) -> None:
+        (running.ready.add if ready else running.ready.discard)(name)
+
+        def change(obj: Object) -> Object:
+            statuses = obj.setdefault("status", {}).get("containerStatuses") or []
+            for status in statuses:
+                if status["name"] == name:
+                    status["ready"] = ready
+            all_ready = bool(statuses) and all(status["ready"] for status in statuses)
+            for kind in ("ContainersReady", "Ready"):
+                reason = "" if all_ready else "ContainersNotReady"
+                set_condition(obj, kind, str(all_ready), self._cluster.timestamp(), reason=reason)
             return obj
 
         await self._modify(pod, change)
@@ -473,6 +529,8 @@ class Nodes:
                 await self._report_end(pod, running, name, code)
                 return
             await self._restarted(pod, name)
+            if "readinessProbe" in container:
+                await self._set_ready(pod, running, name, ready=False)
             await asyncio.sleep(self._back_off.pop((running.namespace, running.name), back_off))
             back_off = min(2 * back_off, _BACK_OFF_SECONDS_MAX)
 
