@@ -27,6 +27,7 @@ from spritz.k8s.custom_resources.node_sets import NodeSet, NodeSetSpec, pod, pod
 from spritz_testing.kubernetes.rights import own_directory
 from tests.e2e.cluster import until
 from tests.kubernetes.containers import IMAGE_USER, Machine
+from tests.kubernetes.strictness import PACKAGED, load
 
 Json = dict[str, Any]
 
@@ -108,6 +109,12 @@ def test_the_control_plane_is_restricted(name: str) -> None:
     assert above_restricted(TEMPLATES[name]["spec"]) == []
 
 
+@pytest.mark.parametrize("name", ["clusters", "operator"])
+def test_the_operator_is_restricted(name: str) -> None:
+    (found,) = (each for each in load((PACKAGED / f"{name}.yaml").read_text()) if each["kind"] == "Deployment")
+    assert above_restricted({"volumes": [], **found["spec"]["template"]["spec"]}) == []
+
+
 @pytest.mark.parametrize("name", ["node", "login"])
 def test_nodes_and_login_hosts_are_baseline(name: str) -> None:
     assert above_baseline(TEMPLATES[name]["spec"]) == []
@@ -123,7 +130,7 @@ def test_a_dashboard_that_asks_pam_is_root() -> None:
 
 
 def test_the_image_is_of_slurm_user() -> None:
-    text = (Path(__file__).parents[2] / "packaging/kubernetes/Containerfile").read_text()
+    text = (PACKAGED / "Containerfile").read_text()
     assert f"USER {rights.SLURM_USER}\n" in text
     assert rights.SLURM_USER == IMAGE_USER
 

@@ -46,7 +46,7 @@ class _Daemons(Daemons):
     """Notes which requests are sent, and answers none."""
 
     def __init__(self) -> None:
-        super().__init__("slurm.conf", log=None, tasks=None)  # type: ignore[arg-type]
+        super().__init__("slurm.conf", log=None, tasks=None, clock=None)  # type: ignore[arg-type]
         self.sent: list[Struct] = []
 
     cluster = "c"
