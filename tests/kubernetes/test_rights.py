@@ -28,6 +28,7 @@ from spritz_testing.kubernetes.rights import own_directory
 from tests.e2e.cluster import until
 from tests.kubernetes.containers import IMAGE_USER, Machine
 from tests.kubernetes.strictness import PACKAGED, load
+from tests.page import page_command, page_of
 
 Json = dict[str, Any]
 
@@ -187,11 +188,9 @@ def test_the_daemons_start_and_answer(place: Path) -> None:
     """slurmdbd, slurmctld and slurmrestd as the pods have them; each probe says so, and so do calls of the operator."""
     with Machine(place, FILES, NAMES) as machine:
 
-        def page(url: str, *words: str) -> tuple[str, str]:
+        def page(url: str, *headers: str) -> tuple[int, str]:
             """Status and text."""
-            done = machine.run("rest", TEMPLATES["rest"], "curl", "-s", "-k", "-w", "\n%{http_code}", *words, url)
-            text, _, status = done.stdout.rpartition("\n")
-            return status, text
+            return page_of(machine.run("rest", TEMPLATES["rest"], *page_command(url, *headers)).stdout)
 
         def logs() -> str:
             return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in place.glob("*.log"))
@@ -201,16 +200,16 @@ def test_the_daemons_start_and_answer(place: Path) -> None:
         machine.start(names["accounting"], TEMPLATES["accounting"])
         until(lambda: machine.run(names["accounting"], TEMPLATES["accounting"], *probe).returncode == 0, logs, 30)
         machine.start(names["rest"], TEMPLATES["rest"])
-        until(lambda: page("http://127.0.0.1:6820/livez")[0] == "200", logs, 30)
-        assert page("http://127.0.0.1:6820/readyz")[0] == "503"
+        until(lambda: page("http://127.0.0.1:6820/livez")[0] == 200, logs, 30)
+        assert page("http://127.0.0.1:6820/readyz")[0] == 503
         machine.start(names["controller"], TEMPLATES["controller"])
-        until(lambda: page("https://127.0.0.1:6817/readyz") == ("200", "ok\n"), logs, 30)
-        until(lambda: page("http://127.0.0.1:6820/readyz") == ("200", "ok\n"), logs, 30)
+        until(lambda: page("https://127.0.0.1:6817/readyz") == (200, "ok\n"), logs, 30)
+        until(lambda: page("http://127.0.0.1:6820/readyz") == (200, "ok\n"), logs, 30)
         claims = {"iat": int(time.time()), "exp": int(time.time()) + 600, "sun": "root"}
         header = f"X-SLURM-USER-TOKEN: {jwt.encode(claims, KEY, algorithm='HS256')}"
         for path in ("/slurm/v0.0.42/nodes", "/slurmdb/v0.0.42/clusters"):
-            assert page(f"http://127.0.0.1:6820{path}", "-H", header)[0] == "200", logs()
+            assert page(f"http://127.0.0.1:6820{path}", header)[0] == 200, logs()
         # It starts again on what it has written, after the kubelet has been there again.
         machine.stop()
         machine.start(names["controller"], TEMPLATES["controller"])
-        until(lambda: page("https://127.0.0.1:6817/readyz") == ("200", "ok\n"), logs, 30)
+        until(lambda: page("https://127.0.0.1:6817/readyz") == (200, "ok\n"), logs, 30)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.machines.classic import Classic
 from tests.machines.lan import Lan, Machine, eventually
+from tests.page import page_command, page_of
 
 pytestmark = [pytest.mark.root, pytest.mark.xdist_group("machines")]
 
@@ -36,11 +37,10 @@ def site() -> Iterator[Classic]:
 def ask(machine: Machine, path: str, user: str = "", body: Path | None = None) -> tuple[int, str]:
     """The status and the text of an answer of the machine's slurmrestd; (0, "") if it does not serve."""
     claims = {"iat": int(time.time()), "exp": int(time.time()) + 600, "sun": user}
-    header = ["-H", f"X-SLURM-USER-TOKEN: {jwt.encode(claims, _KEY, algorithm='HS256')}"] if user else []
-    sent = ["-H", "Content-Type: application/json", "--data-binary", f"@{body}"] if body else []
-    found = machine.run("curl", "-s", "-w", "\n%{http_code}", *header, *sent, f"http://127.0.0.1:{_PORT}{path}")
-    text, _, status = found.stdout.rpartition("\n")
-    return int(status), text
+    headers = [f"X-SLURM-USER-TOKEN: {jwt.encode(claims, _KEY, algorithm='HS256')}"] if user else []
+    headers += ["Content-Type: application/json"] if body else []
+    command = page_command(f"http://127.0.0.1:{_PORT}{path}", *headers, body=str(body or ""))
+    return page_of(machine.out(*command))
 
 
 def begin(site: Classic, machine: Machine, conf: Path, log: str) -> None:
