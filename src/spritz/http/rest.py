@@ -6,15 +6,17 @@ caller too, with the same bookmark, when it has waited as long as it sees fit.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from spritz.http.records import Rows, columns_of
 from spritz.http.stream import BadFrame, Bookmark, Event, Frames
-from spritz.http.transport import Http, NoAnswer, Stream, Unsendable
+from spritz.http.transport import Answer, Http, NoAnswer, Stream, Unsendable
 
 T = TypeVar("T")
 
@@ -55,20 +57,54 @@ class _Faults(msgspec.Struct):
     errors: list[_Fault] = []
 
 
+class TokenFile:
+    """A token that another program renews in a file, as the kubelet does with a mounted Secret."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError, and ValueError for a file without a token: its requests would be the socket's peer's."""
+        self._path = path
+        self._seen = self._mark()
+        self._token = Path(path).read_text(encoding="ascii").strip()
+        if not self._token:
+            raise ValueError(f"{path} is empty: a token is expected")
+
+    def _mark(self) -> tuple[int, int, int, int]:
+        """It differs after the file was written or replaced."""
+        status = os.stat(self._path)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def __call__(self) -> str:
+        """The token of the file as it is now; the last one while the file is away or empty."""
+        try:
+            mark = self._mark()
+            if mark != self._seen:
+                self._token = Path(self._path).read_text(encoding="ascii").strip() or self._token
+                self._seen = mark
+        except (OSError, UnicodeDecodeError):
+            pass  # the next request looks again
+        return self._token
+
+
 class Rest:
     """Connections to slurmrestd. `address`: `unix:/path` or `http(s)://host:port`.
 
-    `token`: the caller's; "" is for a Unix socket, whose peer the kernel names. `user`: whom an operator's token asks
-    for.
+    `token`: the caller's, or what says it for each request; "" is for a Unix socket, whose peer the kernel names.
+    `user`: whom an operator's token asks for.
     """
 
-    def __init__(self, address: str, token: str = "", user: str = "") -> None:
-        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
-        if token and user:
-            headers["X-SLURM-USER-NAME"] = user
+    def __init__(self, address: str, token: str | Callable[[], str] = "", user: str = "") -> None:
+        self._token: Callable[[], str] = (lambda: token) if isinstance(token, str) else token
+        self._user = user
         socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
         base = "http://slurmrestd" if socket else address
-        self._http = Http(base, socket=socket, headers=headers, timeout=TIMEOUT)
+        self._http = Http(base, socket=socket, timeout=TIMEOUT)
+
+    def _caller(self, token: str, user: str = "") -> dict[str, str]:
+        """The headers that say who asks, for whom."""
+        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
+        if name := user or (self._user if token else ""):
+            headers["X-SLURM-USER-NAME"] = name
+        return headers
 
     async def close(self) -> None:
         await self._http.close()
@@ -91,10 +127,16 @@ class Rest:
         headers = {"Content-Type": "application/json"} if data is not None else {}
         if key:
             headers["Idempotency-Key"] = key
-        if user:
-            headers["X-SLURM-USER-NAME"] = user
+
+        async def send(token: str) -> Answer:
+            given = headers | self._caller(token, user)
+            return await self._http.send(method, path, parameters=parameters, body=data, headers=given)
+
+        token = self._token()
         try:
-            answer = await self._http.send(method, path, parameters=parameters, body=data, headers=headers)
+            answer = await send(token)
+            if answer.status == 401 and (renewed := self._token()) != token:
+                answer = await send(renewed)  # it was renewed while the request was under way
         except NoAnswer as error:
             raise RestError(f"slurmrestd does not answer: {error}") from error
         except Unsendable as error:
@@ -131,7 +173,9 @@ class Rest:
         if place.sequence is not None:
             parameters["since"] = str(place.sequence)
         try:
-            async with self._http.stream(f"{SPRITZ}/events", parameters=parameters, silence=SILENCE) as stream:
+            headers = self._caller(self._token())
+            path = f"{SPRITZ}/events"
+            async with self._http.stream(path, parameters=parameters, headers=headers, silence=SILENCE) as stream:
                 if stream.status != 200:
                     raise refusal(stream.status, await stream.read())
                 yield events_of(stream, place)

@@ -105,9 +105,9 @@ class _Nodes(msgspec.Struct):
 
 
 class Slurm:
-    """`address`: `unix:/path` or `http(s)://host:port`; `token`: an operator's."""
+    """`address`: `unix:/path` or `http(s)://host:port`; `token`: an operator's, or what says it for each request."""
 
-    def __init__(self, address: str, token: str = "") -> None:
+    def __init__(self, address: str, token: str | Callable[[], str] = "") -> None:
         self._rest = Rest(address, token)
         #: called before every request that changes something; raises to stop it, as `Api.guard`
         self.guard: Callable[[], None] | None = None

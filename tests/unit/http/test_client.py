@@ -14,7 +14,7 @@ import pytest
 
 from spritz.http import rest, stream
 from spritz.http.records import Allocation, columns_of
-from spritz.http.rest import Rest, RestError, events_of
+from spritz.http.rest import Rest, RestError, TokenFile, events_of
 from spritz.http.stream import Bookmark, Event
 from spritz.http.transport import NoAnswer, Stream
 from spritz.k8s.admission import certificates
@@ -54,6 +54,60 @@ async def follow(client: Rest, bookmark: Bookmark, found: list[Event]) -> None:
 
 def jobs(events: list[Event]) -> list[int]:
     return [event.sequence for event in events if event.type == "job"]
+
+
+# Who asks
+
+
+def test_a_token_that_was_renewed_in_its_file_is_used_from_then_on(tmp_path: Path) -> None:
+    """Also by the request that the old one was refused for, and by the stream of events; no file counts as no change."""
+    file, came = tmp_path / "token", list[str]()
+    file.write_text("one\n")
+
+    def renew(text: str) -> None:
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").replace(file)
+
+    async def script(asked: Asked) -> None:
+        came.append(asked.headers["x-slurm-user-token"])
+        if came == ["one", "one"]:
+            renew("two")
+        asked.answer(401 if came[-1] == "one" and len(came) > 1 else 200, b"{}")
+
+    async def work() -> None:
+        async with serving(script) as address:
+            client = Rest(address, TokenFile(str(file)))
+            for _ in range(2):
+                await client.get("/slurm/x", dict)
+            assert came == ["one", "one", "two"]
+            file.unlink()
+            await client.get("/slurm/x", dict)
+            renew("")
+            await client.get("/slurm/x", dict)
+            renew("three")
+            await failure(client, of_stream=True)
+            assert came[3:] == ["two", "two", "three"]
+            await client.close()
+
+    run(work())
+
+
+def test_a_refused_token_that_nobody_renews_is_asked_once(tmp_path: Path) -> None:
+    came = list[str]()
+    (tmp_path / "token").write_text("one")
+
+    async def script(asked: Asked) -> None:
+        came.append(asked.headers["x-slurm-user-name"])
+        asked.answer(401)
+
+    async def work() -> None:
+        async with serving(script) as address:
+            client = Rest(address, TokenFile(str(tmp_path / "token")), user="lab")
+            assert (await failure(client)).status == 401
+            await client.close()
+
+    run(work())
+    assert came == ["lab"]
 
 
 # The server is away
