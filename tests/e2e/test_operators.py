@@ -15,6 +15,7 @@ import yaml
 
 from spritz.k8s.slurm import Slurm
 from spritz_testing.kubernetes.server import KubeServer
+from tests.e2e.cluster import user_name
 from tests.e2e.rest_site import BIN, Site
 from tests.e2e.test_pods import Kube, kubernetes, site, until
 
@@ -52,7 +53,10 @@ class Operators:
 
     async def start(self, name: str) -> None:
         kubeconfig = self._server.user(name, namespace="spritz")
+        policy = self._root / "policy.yaml"
+        policy.write_text(f'namespaces: {{"*": {{user: {user_name()}}}}}')
         words = [str(BIN / "spritz-operator"), "--slurmrestd", self._slurmrestd, "--kubeconfig", str(kubeconfig)]
+        words += ["--policy", str(policy)]
         with (self._root / f"{name}.log").open("ab") as log:
             self.running[name] = await asyncio.create_subprocess_exec(
                 *words, "--lease-seconds", str(SECONDS), stderr=log

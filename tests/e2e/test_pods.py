@@ -14,12 +14,16 @@ import pytest
 
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.operator import operate
-from spritz.k8s.policy import Policy
+from spritz.k8s.policy import Mapped, Policy
 from spritz.k8s.slurm import Slurm
 from spritz_testing.kubernetes.server import KubeServer
+from tests.e2e.cluster import user_name
 from tests.e2e.rest_site import BIN, Site
 
 Json = dict[str, Any]
+
+#: Every pod's job is this process's own user's.
+OWN = Policy(namespaces={"*": Mapped(user=user_name())})
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +142,7 @@ async def operator(site: Site, server: KubeServer) -> AsyncIterator[None]:
     slurm = Slurm(f"unix:{site.socket}")
     try:
         async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
-            task = group.create_task(operate(api, slurm, Policy()))
+            task = group.create_task(operate(api, slurm, OWN))
             yield
             task.cancel()
     finally:

@@ -19,7 +19,7 @@ from spritz.k8s.scheduling.placing import COMMENT
 from spritz.k8s.slurm import Slurm
 from spritz_testing.kubernetes.server import KubeServer
 from tests.e2e.rest_site import Site, token
-from tests.e2e.test_pods import Json, Kube, command, kubernetes, until
+from tests.e2e.test_pods import OWN, Json, Kube, command, kubernetes, until
 from tests.unit.k8s.test_chart import apply
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ async def operating(site: Site, server: KubeServer, policy: Policy | None = None
             Api.connect(server.service_account("spritz", "spritz-operator")) as api,
             asyncio.TaskGroup() as group,
         ):
-            task = group.create_task(operate(api, slurm, policy or Policy()))
+            task = group.create_task(operate(api, slurm, policy or OWN))
             try:
                 yield
                 assert not task.done(), "it ended by itself"
@@ -255,8 +255,13 @@ def test_a_job_whose_comment_a_user_forged_is_not_a_pods(site: Site) -> None:
 
 
 POLICY = """\
-namespaces: {"*": {account: lab}}
-serviceAccounts: {default/serving: {user: nobody, account: products, qos: inference}}
+namespaces:
+  "*":
+    {user: USER, account: lab,
+     allow: {partition: [night], qos: [inference], reservation: ["*"], licenses: [matlab], priority: 4321}}
+serviceAccounts:
+  default/serving:
+    {user: nobody, account: products, qos: inference, allow: {account: [lab], qos: [normal]}}
 """
 
 
@@ -298,7 +303,7 @@ def test_annotations_and_policy_are_options_of_the_job(site: Site) -> None:
             await kube.node("kp", cpus=8)
             path = "api/v1/namespaces/default/serviceaccounts"
             await kube.ask("POST", path, {"metadata": {"name": "serving"}})
-            async with operating(site, server, read(POLICY)):
+            async with operating(site, server, read(POLICY.replace("USER", user))):
 
                 async def there() -> bool:
                     return any(node.name == "kp" for node in await slurm.nodes())
@@ -331,6 +336,9 @@ def test_annotations_and_policy_are_options_of_the_job(site: Site) -> None:
                 waits = await pod(kube, "never", "serving", account="lab")
                 said = str(waits["status"]["conditions"])
                 assert "Invalid account or account/partition combination specified" in said
+                # What the policy does not allow, is not asked of Slurm.
+                waits = await pod(kube, "greedy", priority="4000000000")
+                assert "allows pods of namespace default at most 4321" in str(waits["status"]["conditions"])
                 for name in ("serves", "other"):
                     await kube.phase(name, "Succeeded")
                 await nothing_left(slurm)

@@ -15,14 +15,15 @@ from spritz.k8s.operator import operate
 from spritz.k8s.policy import read
 from spritz.k8s.slurm import Slurm
 from spritz_testing.kubernetes.server import KubeServer
+from tests.e2e.cluster import user_name
 from tests.e2e.rest_site import Site
 from tests.e2e.test_pods import Json, Kube, command, kubernetes, until
 
 pytestmark = pytest.mark.slow
 
-POLICY = """\
-namespaces: {"*": {qos: training}}
-priorityClasses: {inference: {qos: inference}}
+POLICY = f"""\
+namespaces: {{"*": {{user: {user_name()}, qos: training}}}}
+priorityClasses: {{inference: {{qos: inference}}}}
 """
 
 

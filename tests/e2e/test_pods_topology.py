@@ -13,15 +13,16 @@ from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.operator import operate
 from spritz.k8s.policy import read
 from spritz.k8s.slurm import Slurm
+from tests.e2e.cluster import user_name
 from tests.e2e.rest_site import Site
 from tests.e2e.test_pods import Json, Kube, command, kubernetes
 
 pytestmark = pytest.mark.slow
 
-POLICY = """\
-namespaces: {"*": {qos: training}}
-priorityClasses: {inference: {qos: inference}}
-topologyLabels: {example.org/rack: machines}
+POLICY = f"""\
+namespaces: {{"*": {{user: {user_name()}, qos: training}}}}
+priorityClasses: {{inference: {{qos: inference}}}}
+topologyLabels: {{example.org/rack: machines}}
 """
 NETWORK = """\
 - topology: machines

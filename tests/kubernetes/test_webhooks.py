@@ -16,12 +16,16 @@ from spritz.k8s.admission import certificates
 from spritz.k8s.admission.pods import pod_answers
 from spritz.k8s.admission.webhooks import Webhooks
 from spritz.k8s.api import APPLY, Api, ApiFailure
+from spritz.k8s.policy import Mapped, Policy, read
 from spritz_testing.kubernetes.server import KubeServer
 from tests.unit.k8s.test_chart import apply
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes/operator.yaml"
 
 Json = dict[str, Any]
+
+#: kube-system has no user.
+POLICY = Policy(namespaces={name: Mapped(user="lab") for name in ("default", "lab")})
 
 
 class Scene:
@@ -60,7 +64,7 @@ def play(scene: Callable[[Scene, list[Webhooks]], Awaitable[None]], replicas: in
                     Webhooks(
                         mine,
                         lambda event, **fields: log.append(f"{event} {fields}"),
-                        pod_answers("spritz"),
+                        pod_answers("spritz", POLICY),
                         names=["spritz-webhooks"],
                         namespace="spritz",
                         host="127.0.0.1",
@@ -116,6 +120,8 @@ REFUSED: list[tuple[dict[str, str], Json, str, str]] = [
     ({"time-limit": "soon"}, {}, "metadata.annotations[spritz.dev/time-limit]", "soon"),
     ({"time-limt": "60"}, {}, "metadata.annotations[spritz.dev/time-limt]", "did you mean spritz.dev/time-limit?"),
     ({"priority": "high"}, {}, "metadata.annotations[spritz.dev/priority]", "give a number"),
+    ({"priority": "4000000000"}, {}, "metadata.annotations[spritz.dev/priority]", "pods of namespace default none"),
+    ({"qos": "high"}, {}, "metadata.annotations[spritz.dev/qos]", "to ask for high (allowed: none)"),
     ({"gang": "g"}, {}, "metadata.annotations[spritz.dev/gang-size]", "the number of pods"),
     ({"gang-size": "2"}, {}, "metadata.annotations[spritz.dev/gang-size]", "set spritz.dev/gang to the same value"),
     ({"job-id": "7"}, {}, "metadata.annotations[spritz.dev/job-id]", "leave it out"),
@@ -139,6 +145,19 @@ def test_what_can_be_no_job_is_refused_with_the_field() -> None:
         await kube.pod("p", annotations=annotations, spec=spec)
 
     play(scene)
+
+
+def test_a_pod_of_a_namespace_without_a_user_is_refused() -> None:
+    """The packaged policy names none."""
+
+    async def scene(kube: Scene, hooks: list[Webhooks]) -> None:
+        with pytest.raises(ApiFailure, match=r"metadata\.namespace: no rule of the policy names a user for namespace"):
+            await kube.pod("p", "spritz", spec={"schedulerName": "spritz"})
+        await kube.pod("p", "spritz")  # of another scheduler
+
+    play(scene)
+    packaged = next(each for each in yaml.safe_load_all(PACKAGED.read_text()) if each["kind"] == "ConfigMap")
+    assert read(packaged["data"]["policy.yaml"]).users == set()
 
 
 def test_replicas_share_a_certificate_which_is_replaced_before_it_ends() -> None:

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import pwd
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import Any
 import uvloop
 from lightkube.core.exceptions import ConfigError
 
+from spritz.http.rest import TokenFile
 from spritz.k8s.admission.custom_resources import PATH, ResourceAdmission
 from spritz.k8s.admission.pods import pod_answers
 from spritz.k8s.admission.webhooks import Answer, Webhooks
@@ -79,9 +81,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--clusters", action="store_true", help="manage the clusters that SpritzCluster and NodeSet describe"
     )
-    parser.add_argument("--token-file", metavar="FILE", help="token of an administrator (default: $SLURM_JWT)")
     parser.add_argument(
-        "--policy", metavar="FILE", help="YAML file: account, user and QOS by namespace and priority class"
+        "--token-file",
+        metavar="FILE",
+        help="token of an administrator, read again when it changes (default: $SLURM_JWT)",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="YAML file: user, account and QOS by namespace; pods without a user are refused",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig of the API server (default: as for kubectl)")
     parser.add_argument(
@@ -114,17 +122,18 @@ def main(argv: list[str]) -> int:
         parser.error("nothing to do: give --slurmrestd, --clusters or both")
     try:
         policy = read(Path(arguments.policy).read_text(encoding="utf-8")) if arguments.policy else Policy()
-        token = (
-            Path(arguments.token_file).read_text().strip() if arguments.token_file else os.environ.get("SLURM_JWT", "")
-        )
-    except (OSError, PolicyError) as error:
+        token = TokenFile(arguments.token_file) if arguments.token_file else os.environ.get("SLURM_JWT", "")
+    except (OSError, ValueError, PolicyError) as error:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1
-    if policy.names_users and not token:
+    others = sorted(policy.users - {_own_user()})
+    if others and not token:
         # slurmrestd takes a caller of its Unix socket for itself, whatever user is named.
-        words = f"{arguments.policy} names users, for whom jobs are queued with a token: give --token-file or SLURM_JWT"
-        print(f"spritz-operator: {words}", file=sys.stderr)
+        words = f"jobs of other users are queued with a token: give --token-file or SLURM_JWT ({', '.join(others)})"
+        print(f"spritz-operator: {arguments.policy} names other users: {words}", file=sys.stderr)
         return 1
+    if arguments.slurmrestd and not policy.users:
+        log("policy.no_user", message="every pod is refused: no rule of --policy names a user for its jobs")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(arguments, policy, token))
@@ -133,7 +142,15 @@ def main(argv: list[str]) -> int:
         return 1
 
 
-async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int:
+def _own_user() -> str:
+    """The user of this process; its number if it has no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+async def _run(arguments: argparse.Namespace, policy: Policy, token: str | TokenFile) -> int:
     slurm = Slurm(arguments.slurmrestd, token) if arguments.slurmrestd else None
     async with (
         Api.connect(arguments.kubeconfig) as api,
@@ -172,7 +189,7 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
             async with asyncio.TaskGroup() as group:
                 group.create_task(election.run(work), name="election")
                 if arguments.webhook_port is not None:
-                    webhooks = _webhooks(hooks, arguments)
+                    webhooks = _webhooks(hooks, policy, arguments)
                     group.create_task(webhooks.run(), name="webhooks")
         except asyncio.CancelledError:
             log("operator.stopped")
@@ -182,11 +199,11 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
     return 0
 
 
-def _webhooks(api: Api, arguments: argparse.Namespace) -> Webhooks:
+def _webhooks(api: Api, policy: Policy, arguments: argparse.Namespace) -> Webhooks:
     answers: dict[str, Answer] = {}
     names = []
     if arguments.slurmrestd:
-        answers |= pod_answers(arguments.scheduler_name)
+        answers |= pod_answers(arguments.scheduler_name, policy)
         names.append("spritz-webhooks")
     if arguments.clusters:
         answers[PATH] = ResourceAdmission(api).answer

@@ -17,4 +17,16 @@ def test_a_policy_that_names_users_needs_a_token(
     policy = tmp_path / "policy.yaml"
     policy.write_text("serviceAccounts: {default/serving: {user: alice}}\n")
     assert main(["--slurmrestd", f"unix:{tmp_path}/rest", "--policy", str(policy)]) == 1
-    assert "policy.yaml names users" in capsys.readouterr().err
+    assert "policy.yaml names other users" in capsys.readouterr().err
+
+
+def test_a_file_without_a_token_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the Unix socket of slurmrestd each job would be the operator's own."""
+    token = tmp_path / "token"
+    token.write_text("\n")
+    words = ["--slurmrestd", f"unix:{tmp_path}/rest", "--token-file", str(token)]
+    assert main(words) == 1
+    assert "token is empty" in capsys.readouterr().err
+    token.unlink()
+    assert main(words) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -10,10 +10,11 @@ from lightkube.models.core_v1 import PodSpec as WholeSpec
 
 from spritz.k8s.admission.pods import answer
 from spritz.k8s.pods import Pod, PodSpec, Unfit
-from spritz.k8s.policy import Policy
+from spritz.k8s.policy import Mapped, Policy
 from spritz.k8s.scheduling.placing import ClosedNodes, describe
 from spritz.k8s.scheduling.pod_fields import FIELDS, Treatment
 
+POLICY = Policy(namespaces={"n": Mapped(user="lab")})
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
 REQUIRED, PREFERRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))
 WEIGHED = [{"weight": 1, "podAffinityTerm": TERM}]
@@ -70,7 +71,7 @@ def spec_with(field: str, value: Any, **more: Any) -> dict[str, Any]:
 
 def review(spec: dict[str, Any]) -> dict[str, Any]:
     pod = {"metadata": {"name": "a", "namespace": "n"}, "spec": spec}
-    return answer("/validate", {"request": {"uid": "1", "object": pod}}, "spritz")["response"]  # type: ignore[no-any-return]
+    return answer("/validate", {"request": {"uid": "1", "object": pod}}, "spritz", POLICY)["response"]  # type: ignore[no-any-return]
 
 
 def test_every_field_of_kubernetes_has_a_treatment() -> None:
@@ -102,7 +103,7 @@ def test_what_cannot_be_kept_is_refused_with_its_path(field: str, value: Any, pa
     # Past the webhook it becomes no job, and its owner hears why.
     pod = msgspec.convert({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec}, Pod)
     with pytest.raises(Unfit) as caught:
-        describe("pod/n/a/u", [pod], Policy(), ClosedNodes(list))
+        describe("pod/n/a/u", [pod], POLICY, ClosedNodes(list))
     assert str(caught.value).startswith(f"{path} ")
 
 

@@ -164,7 +164,16 @@ def test_one_job_for_a_workload() -> None:
     assert workers["excluded_nodes"] == ["n2"]
     assert "user" not in leader
     assert policy.user(members[0]) == "lab"
-    for wrong in ("namespaces: 3", "nosuch: {}", "a: [", "namespaces: {a: {uid: 0}}"):
+    for wrong in (
+        "namespaces: 3",
+        "nosuch: {}",
+        "a: [",
+        "namespaces: {a: {uid: 0}}",
+        "namespaces: {a: {allow: {priority: 4294967280}}}",
+        "namespaces: {a: {allow: {user: [root]}}}",
+        "priorityClasses: {a: {user: root}}",
+        "priorityClasses: {a: {allow: {priority: 5}}}",
+    ):
         with pytest.raises(PolicyError):
             read(wrong)
     assert read("") == Policy()
@@ -196,3 +205,79 @@ def test_a_service_account_counts_before_its_namespace_and_after_a_priority_clas
     assert policy.fields(plain) == {"account": "lab", "partition": "gpu"}
     assert policy.fields(serving) == {"account": "products", "partition": "gpu", "qos": "high"}
     assert (policy.user(plain), policy.user(serving)) == ("lab", "web")
+
+
+@pytest.mark.parametrize("text", ["", "{namespaces: {other: {user: lab}, ns: {account: lab}}}"])
+def test_a_pod_without_a_user_in_the_policy_is_nobodys_job(text: str) -> None:
+    """It would be the operator's, an administrator's."""
+    with pytest.raises(Unfit, match="no rule of the policy names a user for namespace ns: ") as caught:
+        read(text).user_of([pod()])
+    assert caught.value.field == "metadata.namespace"
+
+
+def test_pods_of_one_gang_have_one_user() -> None:
+    policy = read("{namespaces: {ns: {user: lab}}, serviceAccounts: {ns/serving: {user: web}}}")
+    assert policy.user_of([pod("a"), pod("b")]) == "lab"
+    with pytest.raises(Unfit, match="several users in the policy: lab, web"):
+        policy.user_of([pod("a"), pod("b", serviceAccountName="serving")])
+
+
+WISHES = """\
+namespaces:
+  ns:
+    {user: lab, account: lab, qos: normal,
+     allow: {account: [lab-2], partition: ["*"], qos: [long], licenses: [matlab], priority: 100}}
+serviceAccounts: {ns/serving: {qos: inference}, ns/strict: {allow: {}}}
+priorityClasses: {hot: {qos: high}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wish", "spec"),
+    [
+        ("account=lab", {}),  # what the policy gives anyway
+        ("account=lab-2", {}),
+        ("partition=any,other", {}),
+        ("qos=long", {}),
+        ("qos=long", {"serviceAccountName": "serving"}),
+        ("qos=inference", {"serviceAccountName": "serving"}),
+        ("qos=high", {"priorityClassName": "hot"}),
+        ("licenses=matlab:2", {}),
+        ("priority=100", {}),
+        ("priority=0", {"serviceAccountName": "strict"}),
+        ("time-limit=UNLIMITED", {"serviceAccountName": "strict"}),
+    ],
+)
+def test_a_wish_that_the_policy_allows_is_asked_of_slurm(wish: str, spec: dict[str, Any]) -> None:
+    name, value = wish.split("=")
+    asks = pod(annotations={f"spritz.dev/{name}": value}, **spec)
+    (desc,) = describe("pod/ns/p/u", [asks], read(WISHES), ClosedNodes(list))
+    assert value in str(desc[name.replace("-", "_")]) or value == "UNLIMITED"
+
+
+@pytest.mark.parametrize(
+    ("wish", "spec"),
+    [
+        ("account=root", {}),
+        ("account=lab-2,root", {}),
+        ("account=lab-2", {"serviceAccountName": "strict"}),
+        ("partition=gpu", {"serviceAccountName": "strict"}),
+        ("qos=high", {}),
+        ("qos=normal", {"serviceAccountName": "serving"}),
+        ("reservation=r", {}),
+        ("licenses=matlab:1,ansys:1", {}),
+        ("priority=101", {}),
+        ("priority=4000000000", {}),
+        ("priority=1", {"serviceAccountName": "strict"}),
+    ],
+)
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+def test_a_wish_that_the_policy_does_not_allow_is_refused(wish: str, spec: dict[str, Any], place: str) -> None:
+    name, value = wish.split("=")
+    asks = pod(**spec)
+    asks = msgspec.structs.replace(
+        asks, metadata=msgspec.structs.replace(asks.metadata, **{place: {f"spritz.dev/{name}": value}})
+    )
+    with pytest.raises(Unfit, match=f"^spritz.dev/{name}") as caught:
+        describe("gang/ns/g", [pod("first"), asks], read(WISHES), ClosedNodes(list))
+    assert caught.value.field == f"metadata.annotations[spritz.dev/{name}]"

@@ -34,6 +34,7 @@ from spritz.k8s.pods import (
     shape_of,
     workload_of,
 )
+from spritz.k8s.policy import Policy
 from spritz.k8s.scheduling import pod_fields
 
 Json = dict[str, Any]
@@ -60,19 +61,19 @@ class Cause(msgspec.Struct, frozen=True):
     reason: str = "FieldValueInvalid"
 
 
-def pod_answers(scheduler: str) -> dict[str, Callable[[Json], Awaitable[Json]]]:
+def pod_answers(scheduler: str, policy: Policy) -> dict[str, Callable[[Json], Awaitable[Json]]]:
     """By the path of the webhook."""
 
     async def mutate(review: Json) -> Json:
-        return answer("/mutate", review, scheduler)
+        return answer("/mutate", review, scheduler, policy)
 
     async def validate(review: Json) -> Json:
-        return answer("/validate", review, scheduler)
+        return answer("/validate", review, scheduler, policy)
 
     return {"/mutate": mutate, "/validate": validate}
 
 
-def answer(path: str, review: Json, scheduler: str) -> Json:
+def answer(path: str, review: Json, scheduler: str, policy: Policy) -> Json:
     """The answer to an AdmissionReview that came to `/mutate` or `/validate`. Raises KeyError for any other path."""
     request = review["request"]
     response: Json = {"uid": request["uid"], "allowed": True}
@@ -81,7 +82,10 @@ def answer(path: str, review: Json, scheduler: str) -> Json:
     except msgspec.ValidationError:
         pod = None  # the server itself refuses it
     if pod is not None:
-        response |= {"/mutate": _mutated, "/validate": _validated}[path](pod, scheduler)
+        if not pod.metadata.namespace:
+            metadata = msgspec.structs.replace(pod.metadata, namespace=request.get("namespace") or "")
+            pod = msgspec.structs.replace(pod, metadata=metadata)
+        response |= {"/mutate": _mutated, "/validate": _validated}[path](pod, scheduler, policy)
         if path == "/validate" and response["allowed"] and pod.spec.scheduler_name == scheduler:
             warnings = [*pod_fields.wishes(pod), *pod_fields.unknown(request["object"].get("spec") or {})]
             if warnings:
@@ -89,7 +93,7 @@ def answer(path: str, review: Json, scheduler: str) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _mutated(pod: Pod, scheduler: str) -> Json:
+def _mutated(pod: Pod, scheduler: str, _policy: Policy) -> Json:
     from_daemon_set = any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
     if pod.spec.scheduler_name not in ("", _DEFAULT) or pod.is_placed or from_daemon_set:
         return {}
@@ -97,8 +101,8 @@ def _mutated(pod: Pod, scheduler: str) -> Json:
     return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
 
 
-def _validated(pod: Pod, scheduler: str) -> Json:
-    mistakes = causes(pod) if pod.spec.scheduler_name == scheduler else []
+def _validated(pod: Pod, scheduler: str, policy: Policy) -> Json:
+    mistakes = causes(pod, policy) if pod.spec.scheduler_name == scheduler else []
     return refusal("Pod", mistakes) if mistakes else {}
 
 
@@ -110,7 +114,7 @@ def refusal(kind: str, found: list[Cause]) -> Json:
     return {"allowed": False, "status": status}
 
 
-def causes(pod: Pod) -> list[Cause]:
+def causes(pod: Pod, policy: Policy) -> list[Cause]:
     """All reasons why the pod cannot be a job."""
     mistakes = []
     for name in sorted(pod.metadata.annotations or {}):
@@ -123,7 +127,8 @@ def causes(pod: Pod) -> list[Cause]:
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_SAID))}"
             mistakes.append(Cause(annotation(name), f"there is no such annotation; {hint}"))
     mistakes += [Cause(unfit.field, str(unfit)) for unfit in pod_fields.demands(pod)]
-    for check in (shape_of, options_of, _gang):
+    mistakes += [Cause(unfit.field, str(unfit)) for unfit in policy.refusals(pod)]
+    for check in (policy.user, shape_of, options_of, _gang):
         try:
             check(pod)
         except Unfit as unfit:

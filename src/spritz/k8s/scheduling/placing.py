@@ -178,6 +178,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
     descriptions = []
     for pod in pods:
         pod_fields.check(pod)
+        policy.check(pod)
     shapes = by_shape(pods)
     for claim, count in Counter(name for shape, _members in shapes for name in shape.shared).items():
         if count > 1:

@@ -500,7 +500,6 @@ class PodScheduler:
                 self._leave_gang(pod)
             self.queue.add(workload)
             return None
-        user = self._policy.user(waiting[0])
         try:
             if workload.startswith("gang/"):
                 size = gang_size(waiting)
@@ -508,6 +507,7 @@ class PodScheduler:
                     return await self._gather(workload, waiting, size)
                 self._gathering.pop(workload, None)
                 waiting = waiting[:size]
+            user = self._policy.user_of(waiting)
             components = placing.describe(workload, waiting, self._policy, self._closed)
         except Unfit as unfit:
             await self._reports.say(waiting, str(unfit), refused=True)
