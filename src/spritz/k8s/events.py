@@ -5,6 +5,7 @@ Source: Kubernetes, Event v1.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Mapping
 
@@ -21,6 +22,7 @@ def event_request(
     `about`: apiVersion, kind, name and uid of the object; `namespace`: the object's, "default" for an object of the
     cluster. The event's name follows from `of`, so the same event is made only once.
     """
+    moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251  # for readers
     digest = hashlib.sha256(repr(of).encode()).hexdigest()[:16]
     body = {
         "apiVersion": "v1",
@@ -31,5 +33,9 @@ def event_request(
         "message": message[:_MESSAGE_MAX],
         "type": "Warning" if warning else "Normal",
         "source": {"component": component},
+        "reportingComponent": component,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
     }
     return f"api/v1/namespaces/{namespace}/events", msgspec.json.encode(body)
