@@ -18,6 +18,7 @@ from spritz.k8s.api import MERGE, Api, ApiFailure, failure_of
 from spritz_testing.kubernetes.nodes import Machine, Nodes
 from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.unit.k8s.test_chart import apply
+from tests.unit.k8s.test_objects import ALLOWED, REFUSED
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes"
 SPACE = "apis/spritz.dev/v1alpha1/namespaces/default"
@@ -112,6 +113,38 @@ def test_a_slurm_conf_with_mistakes_is_refused_with_its_line(play: Play) -> None
         kube.server.cluster.services.clear()
         await kube.change("SpritzCluster", "lab", extraConfig="SchedulerTimeSlize=30")
         await kube.admin.send("DELETE", f"{SPACE}/spritzclusters/lab")
+
+    play(scene)
+
+
+def test_what_a_cluster_cannot_change_is_refused_by_its_definition(play: Play) -> None:
+    """With the field, while no operator answers."""
+
+    async def scene(kube: Scene) -> None:
+        kube.server.cluster.services.clear()
+        path = f"{SPACE}/spritzclusters/lab"
+
+        async def put(spec: Json) -> None:
+            have = msgspec.json.decode(await kube.admin.send("GET", path))
+            have["spec"] = {"image": "spritz", **spec}
+            await kube.admin.send("PUT", path, body=msgspec.json.encode(have))
+
+        for old, new, field in REFUSED:
+            await kube.cluster(**old)
+            with pytest.raises(ApiFailure, match=rf"{re.escape(field)}: .*(keeps|stays?) ") as caught:
+                await put(new)
+            assert caught.value.code == 422
+            await kube.admin.send("DELETE", path)
+        for old, new in ALLOWED:
+            await kube.cluster(**old)
+            await put(new)
+            await kube.admin.send("DELETE", path)
+        await kube.create("Token", "t", clusterRef="lab")
+        with pytest.raises(ApiFailure, match="keeps its Secret"):
+            await kube.change("Token", "t", secretName="other")
+        with pytest.raises(ApiFailure, match="stays with its cluster"):
+            await kube.change("Token", "t", clusterRef="other")
+        await kube.change("Token", "t", secretName="t", uses=3)
 
     play(scene)
 

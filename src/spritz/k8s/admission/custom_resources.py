@@ -22,6 +22,7 @@ from spritz.k8s.admission.pods import Cause, refusal
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.custom_resources.cluster_objects import GROUP, PARTS, VERSION, Cluster, Database, Json, configuration
 from spritz.k8s.custom_resources.configuration import mistakes
+from spritz.k8s.custom_resources.fixed_fields import changes_of_cluster, changes_of_token
 from spritz.k8s.custom_resources.login_sets import LoginSet, Token, login_objects
 from spritz.k8s.custom_resources.node_sets import (
     BUSY,
@@ -99,8 +100,10 @@ class ResourceAdmission:
 
     # Clusters
 
-    async def _cluster(self, cluster: Cluster, _before: Cluster | None, found: Findings) -> None:
+    async def _cluster(self, cluster: Cluster, before: Cluster | None, found: Findings) -> None:
         metadata, spec = cluster.metadata, cluster.spec
+        for field, message in changes_of_cluster(cluster, before) if before is not None else ():
+            found.refuse(field, message)
         node_sets = [
             node_set
             for node_set in await self._all("nodesets", NodeSet, metadata.namespace)
@@ -211,8 +214,10 @@ class ResourceAdmission:
             for wanted in login_objects(cluster, login_set):
                 await self._try({"Service": "services", "Deployment": "deployments"}[wanted["kind"]], wanted, found)
 
-    async def _token(self, token: Token, _before: Token | None, found: Findings) -> None:
+    async def _token(self, token: Token, before: Token | None, found: Findings) -> None:
         metadata, spec = token.metadata, token.spec
+        for field, message in changes_of_token(token, before) if before is not None else ():
+            found.refuse(field, message)
         name = spec.secret_name or metadata.name
         field = "spec.secretName" if spec.secret_name else "metadata.name"
         secret = await self._find("secrets", metadata.namespace, name)

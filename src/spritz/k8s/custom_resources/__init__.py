@@ -3,6 +3,7 @@
 `clusters`         watches these resources, and carries out SpritzClusters
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
 `rights`           who the pods' containers run as, with which capabilities
+`fixed_fields`     fields of SpritzClusters and Tokens that keep their values
 `configuration`    checks a slurm.conf before its daemons get it
 `node_sets`        a NodeSet, its pods and nodes -> pods to create, nodes to drain, pods to delete
 `per_machine`      the machines of a NodeSet that has a pod on each

@@ -35,6 +35,7 @@ from spritz.k8s.custom_resources.cluster_objects import (
     keys,
 )
 from spritz.k8s.custom_resources.configuration import mistakes
+from spritz.k8s.custom_resources.fixed_fields import changed_since_made
 from spritz.k8s.custom_resources.login_sets import LoginSet, Token
 from spritz.k8s.custom_resources.logins import Logins
 from spritz.k8s.custom_resources.node_set_pods import NodeSetPods
@@ -247,7 +248,7 @@ class Clusters:
         workloads = []
         lines, devices = cloud_lines(node_sets, self._pods_in(metadata.namespace))
         config = configuration(cluster, lines, devices, self._units(cluster))
-        refused = await self._mistakes(cluster, config)
+        refused = await self._changed_since_made(cluster) or await self._mistakes(cluster, config)
         configured = Condition(type="Configured", status="False", reason="Refused", message="")
         configured.message = f"the daemons keep their present slurm.conf: {refused}"
         restarts = False
@@ -331,6 +332,15 @@ class Clusters:
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
+
+    async def _changed_since_made(self, cluster: Cluster) -> str:
+        """A change of what must stay that was stored nevertheless; "" for none."""
+        name, namespace = cluster.metadata.name, cluster.metadata.namespace
+        return changed_since_made(
+            cluster,
+            await self._objects.find("v1", "ConfigMap", namespace, f"{name}-config"),
+            await self._objects.find("apps/v1", "StatefulSet", namespace, f"{name}-controller"),
+        )
 
     async def _mistakes(self, cluster: Cluster, config: Configuration) -> str:
         """Mistakes in the desired slurm.conf, "" for none; each text is checked once."""

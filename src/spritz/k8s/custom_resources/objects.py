@@ -1,13 +1,15 @@
 """Objects of the API server as the operator for clusters writes them: only where they differ, and as its field manager.
 
-An object that has all desired fields is not written; fields of other managers stay.
+An object that has all desired fields is not written; fields of other managers stay. The server may write a field in
+another way than it was sent (a quantity `1000m` as `1`, a `false` left out), so an object is compared with what the
+server made of the last write as well.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +21,9 @@ from spritz.k8s.pods import PREFIX
 
 #: Seconds between looks at a resource: while something is under way, and otherwise.
 SOON, AGAIN = 2.0, 30.0
+
+#: Most objects whose last write is remembered; without it an object may be written once more than it need be.
+_APPLIED_MAX: Final = 50_000
 
 #: Annotation of a Secret: when its token expires, in seconds since the epoch.
 EXPIRES: Final = f"{PREFIX}expires"
@@ -43,6 +48,8 @@ class Objects:
         self._api = api
         self._log = log
         self._now = now
+        #: kind, namespace, name -> what was applied last, and these fields of the server's answer
+        self._applied: dict[tuple[str, str, str], tuple[Json, Json]] = {}
 
     async def find(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
         """The object; None if there is none."""
@@ -53,10 +60,17 @@ class Objects:
         """Apply the object unless the existing one has all these fields. Returns the object as it is then."""
         metadata = wanted["metadata"]
         have = await self.find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
-        if have is not None and not differs(have, wanted):
-            return have
+        key = wanted["kind"], metadata["namespace"], metadata["name"]
+        if have is not None:
+            sent, made = self._applied.get(key, (None, wanted))
+            if not differs(have, made if sent == wanted else wanted):
+                return have
         self._log("object.applied", kind=wanted["kind"], name=metadata["name"], namespace=metadata["namespace"])
-        return await self.write("PATCH", wanted)
+        answer = await self.write("PATCH", wanted)
+        if len(self._applied) >= _APPLIED_MAX:
+            self._applied.clear()
+        self._applied[key] = wanted, _part_of(answer, wanted)
+        return answer
 
     async def write(self, method: str, wanted: Json) -> Json:
         """POST creates the object, PATCH applies it. Returns the object as it is then."""
@@ -125,6 +139,15 @@ class Objects:
         condition.observed_generation = generation
         others = [each for each in have if each.type != "Ready"]
         await self.report(plural, resource, {"conditions": self.conditions(have, [condition, *others])})
+
+
+def _part_of(answer: Any, wanted: Any) -> Any:
+    """The fields of `wanted` as the answer has them. A list of another length is wholly the server's."""
+    if isinstance(answer, dict) and isinstance(wanted, dict):
+        return {name: _part_of(answer[name], value) for name, value in wanted.items() if name in answer}
+    if isinstance(answer, list) and isinstance(wanted, list) and len(answer) == len(wanted):
+        return [_part_of(*pair) for pair in zip(answer, wanted, strict=True)]
+    return answer
 
 
 def path_of(api_version: str, kind: str, namespace: str) -> str:
