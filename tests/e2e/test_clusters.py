@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx2
 import msgspec
+import psutil
 import pytest
 import yaml
 from sqlalchemy import make_url
@@ -383,6 +384,41 @@ def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
                 return not pods and not [secret for secret in secrets if "join" in secret["metadata"]["name"]]
 
             await until(over, "nothing is left")
+
+    asyncio.run(journey())
+
+
+def test_a_node_set_that_is_deleted_by_force_leaves_no_node() -> None:
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main"))
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("other"))
+            await kube.settled("main", nodes=1)
+            await kube.settled("other", nodes=1)
+            script = "echo $$ > pid.new; mv pid.new pid; exec sleep 600"
+            await kube.command("sbatch", "--no-requeue", "-C", "main", "-o", "/dev/null", "--wrap", script)
+            pid = kube.root / "pid"
+
+            async def runs() -> bool:
+                return pid.exists()
+
+            await until(runs, "the job runs")
+            job = psutil.Process(int(pid.read_text()))
+            step = job.parent()
+            assert step is not None
+            force = {"metadata": {"annotations": {"spritz.dev/force-delete": "true"}}}
+            await ask(kube.api, "PATCH", f"{SPACE}/nodesets/main", force)
+            await ask(kube.api, "DELETE", f"{SPACE}/nodesets/main")
+
+            async def gone() -> bool:
+                return await kube.gone("main")
+
+            await until(gone, "the NodeSet is gone")
+            assert await kube.command("sinfo", "-h", "-N", "-o", "%N %T") == "other-0 idle\n"
+            # A kubelet ends what is in the pod; here only slurmd was ended.
+            for process in (step, job):
+                process.kill()
 
     asyncio.run(journey())
 

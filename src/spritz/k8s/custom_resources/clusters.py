@@ -233,7 +233,7 @@ class Clusters:
             for node_set in self.node_sets.values()
             if node_set.metadata.namespace == metadata.namespace and node_set.spec.cluster_ref == metadata.name
         ]
-        if not node_sets and leaves(cluster):
+        if leaves(cluster) and (not node_sets or await self._objects.namespace_leaves(metadata.namespace)):
             await self._objects.hold("spritzclusters", cluster, held=False)
             return None
         if not await self._objects.hold("spritzclusters", cluster, held=True):

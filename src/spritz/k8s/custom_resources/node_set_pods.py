@@ -31,6 +31,7 @@ from spritz.k8s.custom_resources.node_sets import (
     budget,
     is_absent,
     is_known,
+    is_node_of,
     join_secret,
     plan,
     pod,
@@ -48,6 +49,9 @@ _JOIN_LIFESPAN, _JOIN_SPARE = 900.0, 300.0
 
 #: Seconds for which a silent node is not taken for lost: after a start of slurmctld its slurmds reconnect.
 _SETTLE: Final = 15.0
+
+#: Seconds for which `force-delete` waits for slurmctld to delete the nodes.
+_GIVE_UP: Final = 120.0
 
 #: Annotations of busy pods, and their values for busy and idle, for cluster-autoscaler, Karpenter and ReplicaSets.
 _DISRUPTION: Final = {
@@ -84,6 +88,8 @@ class NodeSetPods:
         self._placed: dict[str, str] = {}
         #: uid of a pod -> time since which its node does not answer
         self._absent: dict[str, float] = {}
+        #: uid of a NodeSet with `force-delete` -> since when its nodes are being removed
+        self._giving_up: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
         """The pod has gone."""
@@ -100,15 +106,10 @@ class NodeSetPods:
         ]
         cluster = self._clusters.get(f"{metadata.namespace}/{node_set.spec.cluster_ref}")
         forced = FORCE in (metadata.annotations or {})
-        if node_set.leaves and (cluster is None or forced):
-            # Without the cluster there are no jobs to wait for; with `force-delete` an administrator gives them up.
-            await self._health.forget(node_set)
-            for node_pod in pods:
-                await self._api.delete(
-                    PodResource, node_pod.metadata.name, metadata.namespace, uid=node_pod.metadata.uid
-                )
-            await self._objects.hold("nodesets", node_set, held=False)
-            return None
+        if node_set.leaves and (cluster is None or forced or await self._objects.namespace_leaves(metadata.namespace)):
+            # Without the cluster there are no jobs to wait for; with `force-delete` an administrator gives them up; and
+            # with the namespace go the pods, the cluster's keys, and the cluster.
+            return await self._give_up(node_set, cluster if forced else None, pods)
         if not await self._objects.hold("nodesets", node_set, held=True):
             return None
         if cluster is None:
@@ -154,6 +155,44 @@ class NodeSetPods:
         await self._objects.report("nodesets", node_set, status)
         waits = faults or actions.create or actions.delete or actions.drain or conditions[0]["status"] != "True"
         return SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else AGAIN
+
+    async def _give_up(self, node_set: NodeSet, cluster: Cluster | None, pods: list[NodePod]) -> float | None:
+        """Delete pods whatever runs on them, and the nodes of the cluster, if there is one. As `reconcile`."""
+        await self._health.forget(node_set)
+        for node_pod in pods:
+            name, namespace = node_pod.metadata.name, node_pod.metadata.namespace
+            await self._api.delete(PodResource, name, namespace, uid=node_pod.metadata.uid)
+        if cluster is not None:
+            try:
+                left = await self._remove_nodes(node_set, await self._clients.of(cluster))
+            except RestError as failure:
+                left = f"slurmctld cannot be reached: {failure.message}"
+            if left and self._now() < self._giving_up.setdefault(node_set.metadata.uid, self._now()) + _GIVE_UP:
+                await self._objects.cannot("nodesets", node_set, "Deleting", left)
+                return SOON
+            if left:
+                self._log("nodeset.nodes_stay", nodeset=node_set.metadata.key, error=left)
+        self._giving_up.pop(node_set.metadata.uid, None)
+        await self._objects.hold("nodesets", node_set, held=False)
+        return None
+
+    async def _remove_nodes(self, node_set: NodeSet, slurm: Control) -> str:
+        """End the jobs of the NodeSet's nodes, and delete these. Returns what is left to do, or ""."""
+        nodes = [node for node in await slurm.cluster_nodes() if is_node_of(node_set, node.name, node)]
+        refused = []
+        for node in nodes:
+            if "DOWN" not in node.state:
+                await slurm.update_node(node.name, state=["DOWN"], reason=f"{OURS}force-delete")
+            await self._dismiss(node_set, node.name, slurm)
+            if node_set.spec.autoscaling is not None:
+                continue  # it is a line of slurm.conf, which goes with the NodeSet
+            try:
+                await slurm.delete_node(node.name)
+            except RestError as failure:
+                if failure.passing:
+                    raise
+                refused.append(f"node {node.name}: {failure.message}")
+        return "; ".join(refused)[:1000]
 
     def _unsettled(self, pods: list[NodePod], nodes: dict[str, ClusterNode]) -> set[str]:
         """Names of pods whose nodes have been silent for less than `_SETTLE` seconds."""

@@ -445,7 +445,7 @@ def _drain_faulty(
 def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], found: Plan) -> None:
     """Nodes that have lost their pods."""
     for name, node in nodes.items():
-        if name in here or not _is_of(node_set, name, node):
+        if name in here or not is_node_of(node_set, name, node):
             continue
         # A slurmd that has gone is noticed after a while; what we drained needs no such wait, also if slurmctld
         # started meanwhile and has forgotten why: the revoked certificate made the node DOWN, for another reason.
@@ -606,7 +606,7 @@ def is_numbered(name: str, node_set: str) -> bool:
     return stem == node_set and number.isdecimal()
 
 
-def _is_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:
+def is_node_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:
     stem = node_set.metadata.name
     if node_set.spec.per_machine:
         # The names of machines may be anything; its nodes have its name as a feature.

@@ -132,6 +132,11 @@ class Objects:
                 raise
         return held
 
+    async def namespace_leaves(self, namespace: str) -> bool:
+        """Whether the namespace is being deleted, with all that is in it: nothing can be created there any more."""
+        body = await self._api.find_path(f"api/v1/namespaces/{namespace}")
+        return body is None or "deletionTimestamp" in msgspec.json.decode(body)["metadata"]
+
     async def cannot(self, plural: str, resource: Resource, reason: str, message: str) -> None:
         """Report that the resource is not Ready, and why."""
         generation, have = resource.metadata.generation, resource.status.conditions
