@@ -32,6 +32,7 @@ from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -201,7 +202,7 @@ async def _stand_by(lock: DatabaseLock, thread: Worker, startup: Startup, log: L
                 startup.serves()
             reported = problem
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with within(LOOK_SECONDS):
                 await stopping.wait()
         except TimeoutError:
             continue
@@ -235,7 +236,7 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
                 raise
             log.error("database.unavailable", database=store.describe(), error=error.message, retry_seconds=wait)
             try:
-                async with asyncio.timeout(wait):
+                async with within(wait):
                     await stopping.wait()
             except TimeoutError:
                 wait = min(wait * 2, RETRY_SECONDS_MAX)

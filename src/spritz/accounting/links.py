@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.accounting.records import EventsFlushed, FlushEvents
 from spritz.model.errors import SpritzError
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
@@ -97,7 +98,7 @@ class Links:
         behind += [link.cluster for link in links if link.cluster in self.refused]
         for link in (link for link in links if link.cluster not in self.refused):
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with within(PATIENCE_SECONDS):
                     flushed = await link.channel.call(FlushEvents(), EventsFlushed, timeout=PATIENCE_SECONDS)
                     await link.reach(flushed.sequence)
             except (TimeoutError, SpritzError) as error:

@@ -72,6 +72,7 @@ from spritz.runtime.stalls import StallWatch
 from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -499,7 +500,7 @@ class _Daemon:
 
     async def _finish(self, context: Context) -> None:
         try:
-            async with asyncio.timeout(FINISH_SECONDS):
+            async with within(FINISH_SECONDS):
                 for finish in context.at_end:
                     await finish()
         except TimeoutError:

@@ -46,6 +46,7 @@ from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.runtime.randomness import SystemRandomness, backoff
 from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -258,7 +259,7 @@ class Outbox:
     async def _pause(self, channel: Channel) -> None:
         """Wait after a refusal: longer each time, until events are stored again. Not after the connection has ended."""
         try:
-            async with asyncio.timeout(next(self._pauses)):
+            async with within(next(self._pauses)):
                 await channel.wait_closed()
         except TimeoutError:
             pass
@@ -304,7 +305,7 @@ class Outbox:
             raise ClientError.of("SLURM_COMMUNICATIONS_CONNECTION_ERROR")
         if not self._hurry.is_set():
             try:
-                async with asyncio.timeout(GATHER_SECONDS):
+                async with within(GATHER_SECONDS):
                     await self._hurry.wait()
             except TimeoutError:
                 pass

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from spritz.k8s.api import Api, ApiFailure
+from spritz.timeouts import within
 
 #: Shares of `seconds`: how long the leader may work after a renewal, and how often it renews.
 _WORK, _RENEW = 2 / 3, 1 / 4
@@ -152,7 +153,7 @@ class Election:
         """Take or renew the lease. Returns whether this operator leads."""
         left = self._until - self._now() if self.leads else self._seconds * _WORK
         try:
-            async with asyncio.timeout(max(left, 0.1)):
+            async with within(max(left, 0.1)):
                 await self._try()
         except (ApiFailure, TimeoutError) as failure:
             self._log("leader.failed", error=str(failure) or "the API server does not answer", leads=self.leads)
@@ -213,7 +214,7 @@ class Election:
             spec: Any = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
             body = lease.with_spec(spec)
             try:
-                async with asyncio.timeout(2):
+                async with within(2):
                     await self._api.send("PUT", f"{self._path}/{self._name}", body=body, repeatable=False)
             except (ApiFailure, TimeoutError) as failure:
                 self._log("leader.failed", error=str(failure), leads=False)

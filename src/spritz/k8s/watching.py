@@ -25,6 +25,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from spritz.k8s.api import Api, ApiFailure, Resource, decoder_of, failure_of
+from spritz.timeouts import within
 
 T = TypeVar("T")
 
@@ -204,7 +205,7 @@ class Reflector(Generic[T]):
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Return when `condition` holds; it is checked after every change. Raises TimeoutError."""
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             while not condition():
                 self._advanced.clear()
                 await self._advanced.wait()

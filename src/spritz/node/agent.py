@@ -53,6 +53,7 @@ from spritz.node.supervisors.pool import Pool
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
@@ -251,7 +252,7 @@ class Agent:
         for (node, key), link in list(self._links.items()):
             if node == message.node and (key.job_id, key.step_id) == wanted and not link.finished:
                 try:
-                    async with asyncio.timeout(MEASURE_SECONDS):
+                    async with within(MEASURE_SECONDS):
                         usage = await link.measure()
                 except (ConnectionError, TimeoutError):
                     break
@@ -262,7 +263,7 @@ class Agent:
         """The usage of every step on our nodes. Steps that end meanwhile, or do not answer in time, are left out."""
         links = [(node, key, link) for (node, key), link in self._links.items() if not link.finished]
         try:
-            async with asyncio.timeout(MEASURE_SECONDS):
+            async with within(MEASURE_SECONDS):
                 answers = await asyncio.gather(*(link.measure() for _, _, link in links), return_exceptions=True)
         except TimeoutError:
             return []
@@ -578,7 +579,7 @@ class Agent:
         try:
             while not why:
                 try:
-                    async with asyncio.timeout(limit):
+                    async with within(limit):
                         await link.measure()
                 except TimeoutError:
                     why = f"it has not answered for {limit:g} seconds"

@@ -60,6 +60,7 @@ from spritz.runtime.sockets import AddressInUse, tcp_socket
 from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
+from spritz.timeouts import within
 from spritz.wire.credential import BadCredential
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class Daemon:
 
     async def _wait_for_controller(self) -> None:
         try:
-            async with asyncio.timeout(FIRST_CONNECTION_SECONDS):
+            async with within(FIRST_CONNECTION_SECONDS):
                 await self._connected.wait()
         except TimeoutError:
             if self._checked.is_set():

@@ -7,7 +7,6 @@ line of text; all other errors have the envelope with `errors`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -32,6 +31,7 @@ from spritz.rest.operations import CHANGING_GETS, Ask, Listing, Unchanged
 from spritz.rest.routing import Router
 from spritz.rest.site import site_routes
 from spritz.rest.yaml import NotYaml, from_yaml, to_yaml
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -270,7 +270,7 @@ async def _read_body(request: Request) -> bytes | None:
     if length.isdecimal() and (len(length) > 18 or int(length) > BODY_BYTES_MAX):
         return None
     pieces, size = [], 0
-    async with asyncio.timeout(BODY_SECONDS):
+    async with within(BODY_SECONDS):
         async for piece in request.stream():
             size += len(piece)
             if size > BODY_BYTES_MAX:

@@ -35,6 +35,7 @@ from spritz.model.queries.events import CHANGE_TYPES, Change, ChangeBatch, Watch
 from spritz.rest.answers import Fault, fault_of, headers_of, status_of
 from spritz.rest.callers import Caller, NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, Daemon, fingerprint
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -227,7 +228,7 @@ class Feed:
     async def wait(self, at: int, seconds: float) -> bool:
         """Wait for events after `at`; False after `seconds` without any."""
         try:
-            async with asyncio.timeout(seconds):
+            async with within(seconds):
                 while self.at <= at and self.error is None:
                     await self._moved.wait()
         except TimeoutError:
@@ -315,7 +316,7 @@ class Events:
             )
             feed.task = self._tasks.spawn_contained(feed.run(), name="events.feed")
             self._end_unread(key, feed)
-        async with asyncio.timeout(_BEGIN_SECONDS):
+        async with within(_BEGIN_SECONDS):
             await feed.begun.wait()
         if feed.error is not None:
             raise feed.error

@@ -7,6 +7,7 @@ import grp
 import pwd
 
 from spritz.rest.answers import Refused
+from spritz.timeouts import within
 
 #: Time limit of a lookup in seconds.
 _SECONDS = 5.0
@@ -24,12 +25,12 @@ async def gid_of(word: str) -> int:
 
 async def name_of(uid: int) -> str:
     """The user's login name; the number as text if there is none."""
-    async with asyncio.timeout(_SECONDS):
+    async with within(_SECONDS):
         return await asyncio.to_thread(_name, uid)
 
 
 async def _looked_up(find: object, word: str, code: str, field: str) -> int:
-    async with asyncio.timeout(_SECONDS):
+    async with within(_SECONDS):
         number: int | None = await asyncio.to_thread(find, word)  # type: ignore[arg-type]
     if number is None:
         raise Refused(code, source=field)

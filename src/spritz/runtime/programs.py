@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import restored
 from spritz.notation.signals import signal_description
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ async def _run(
     output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
     printed = bytearray()
     try:
-        async with asyncio.timeout(timeout_seconds or None):
+        async with within(timeout_seconds or None):
             await _until_quiet(output, exited, printed)
     except TimeoutError:
         if not _has_ended(exited):
@@ -117,7 +118,7 @@ async def output_of(words: Sequence[str], variables: Mapping[str, str], timeout_
     output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
     printed = bytearray()
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with within(timeout_seconds):
             await _until_quiet(output, exited, printed, _PIECE_BYTES)
     finally:
         _kill_group(process.pid)  # before it is waited for, as above

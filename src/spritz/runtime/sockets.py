@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from spritz.runtime import tls as rules
 from spritz.runtime.credentials import is_same_machine
 from spritz.runtime.pipe import Pipe, expect_answers, socket_of
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     import ssl
@@ -317,7 +318,7 @@ class _Secured:
         readable: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
         try:
-            async with asyncio.timeout(self._rules.HANDSHAKE_SECONDS_MAX):
+            async with within(self._rules.HANDSHAKE_SECONDS_MAX):
                 await readable
         finally:
             self._loop.remove_reader(connection)
@@ -359,7 +360,7 @@ async def connect_unix(name: str, *, timeout: float = 10.0) -> Pipe:
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             await loop.sock_connect(connection, name)
             _, pipe = await loop.create_unix_connection(Pipe, sock=connection)
     except BaseException:
@@ -371,7 +372,7 @@ async def connect_unix(name: str, *, timeout: float = 10.0) -> Pipe:
 async def connect_tcp(host: str, port: int, *, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> Pipe:
     """A pipe to a TCP port, each address of the host in turn. Raises OSError (TimeoutError after `timeout` s)."""
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(timeout):
+    async with within(timeout):
         if tls is None:
             _, pipe = await loop.create_connection(Pipe, host, port)
         else:

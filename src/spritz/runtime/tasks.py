@@ -237,8 +237,12 @@ class Supervisor:
             self._on_failure(name, error)
 
     async def _last(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        await work
-        if not is_cancelled():
+        try:
+            await work
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+        if not is_cancelled():  # a cancellation that nobody asked for ends it just as well
             raise TaskEnded(f"task {name} has ended, which must live as long as the daemon")
 
     async def _again(
@@ -247,6 +251,10 @@ class Supervisor:
         while not is_cancelled():
             try:
                 await begin()
+            except asyncio.CancelledError as error:
+                if is_cancelled() or self._on_failure is None:
+                    raise
+                self._on_failure(name, TaskEnded(f"task {name}: a cancellation that nobody asked for: {error!r}"))
             except Exception as error:
                 if self._on_failure is None:
                     raise

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from spritz.http.rest import RestError
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from spritz.web.users import Account
@@ -60,7 +61,7 @@ async def run(
     except (OSError, ValueError) as error:  # ValueError: an argument has a NUL character
         raise RestError(f"{name} cannot be run: {getattr(error, 'strerror', None) or error}", 400) from error
     try:
-        async with asyncio.timeout(seconds):
+        async with within(seconds):
             out, err = await process.communicate(given.encode("utf-8", "replace"))
     except TimeoutError as error:
         process.kill()

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from starlette.responses import Response, StreamingResponse
 
 from spritz.http.rest import RestError
+from spritz.timeouts import within
 from spritz.web import reading, users
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def _opened(user: users.Account | None, folder: str, path: str) -> tuple[a
         raise RestError("The file cannot be read.", 400) from error
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(OPEN_SECONDS):
+        async with within(OPEN_SECONDS):
             answer = json.loads(await process.stdout.readline() or b"{}")
     except (TimeoutError, ValueError) as error:
         await _end(process)

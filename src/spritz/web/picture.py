@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterable
 from spritz.http.rest import Rest, RestError
 from spritz.http.stream import Bookmark, Event
 from spritz.notation.hostlist import expand
+from spritz.timeouts import within
 from spritz.web.records import Expected, Job, Node, NodesAnswer
 
 _log = logging.getLogger("spritz.web")
@@ -72,7 +73,7 @@ class Viewer:
     async def next(self, seconds: float) -> Change | None:
         """Wait for changes; None after `seconds` without any."""
         try:
-            async with asyncio.timeout(seconds):
+            async with within(seconds):
                 await self.moved.wait()
         except TimeoutError:
             return None
@@ -152,7 +153,7 @@ class Picture:
     async def wait_ready(self) -> None:
         """Return once jobs and nodes have been loaded or slurmrestd has refused them, at the latest after 10 s."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(READY_SECONDS):
+            async with within(READY_SECONDS):
                 await self._ready.wait()
 
     def _unwatched(self) -> bool:
@@ -204,7 +205,7 @@ class Picture:
         waiting = -1
         while not self._unwatched():
             try:
-                async with asyncio.timeout(1.0):
+                async with within(1.0):
                     await self._news.wait()
                 await asyncio.sleep(GATHER_SECONDS)
             except TimeoutError:

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from spritz.http.rest import RestError
+from spritz.timeouts import within
 from spritz.web import commands, drawing, users
 from spritz.web.picture import Picture, Viewer
 from spritz.web.records import Job
@@ -118,7 +119,7 @@ class Recorder:
             self._tries = {job: count for job, count in self._tries.items() if job in self._watched}
             pause = SOON_SECONDS if new else pause
             try:
-                async with asyncio.timeout(pause):
+                async with within(pause):
                     await self._wanted.wait()
             except TimeoutError:
                 pass

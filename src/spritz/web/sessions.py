@@ -29,6 +29,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from spritz.timeouts import within
+
 _log = logging.getLogger("spritz.web")
 
 #: Lifetimes in seconds: of a login link; of a session after its last use, and after its log-in.
@@ -272,7 +274,7 @@ class Sessions:
         """Write the file after changes, and drop what has ended, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with within(LOOK_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
             behind = any(live.entry.used_at - live.stored_use > USE_SECONDS for live in self._sessions.values())
@@ -291,7 +293,7 @@ class Sessions:
         version = self._version
         self._changed.set()
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with within(WRITE_SECONDS):
                 while self._written < version:
                     await self._done.wait()
         except TimeoutError:

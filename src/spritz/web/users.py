@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from spritz.http.rest import RestError
+from spritz.timeouts import within
 from spritz.web import reading
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Reader:
         async with self._turn:
             self.used_at = time.monotonic()
             try:
-                async with asyncio.timeout(READER_SECONDS):
+                async with within(READER_SECONDS):
                     return await self._answer(question)
             except TimeoutError as error:
                 raise RestError(f"The file cannot be read within {READER_SECONDS:.0f} s.", 504) from error

@@ -60,7 +60,7 @@ def jobs(events: list[Event]) -> list[int]:
 
 
 def test_a_token_that_was_renewed_in_its_file_is_used_from_then_on(tmp_path: Path) -> None:
-    """Also by the request that the old one was refused for, and by the stream of events; no file counts as no change."""
+    """Also by the request that the old one was refused for, and by the stream of events; no file is no change."""
     file, came = tmp_path / "token", list[str]()
     file.write_text("one\n")
 

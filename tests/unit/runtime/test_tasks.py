@@ -213,9 +213,14 @@ def test_what_is_spawned_outside_the_block_is_refused_and_closed() -> None:
     gc.collect()  # "coroutine was never awaited" fails the test
 
 
-def test_a_task_that_must_live_fails_its_group_when_it_ends() -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_task_that_must_live_fails_its_group_when_it_ends(cancelled: bool) -> None:
+    """Also by a cancellation that nobody asked for."""
+
     async def brief() -> None:
         await asyncio.sleep(0)
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def main() -> None:
         async with tasks.Supervisor() as group:
@@ -237,6 +242,8 @@ def test_contained_work_that_must_live_is_begun_again_after_a_failure() -> None:
     async def work() -> None:
         begun.append(len(begun))
         if len(begun) == 3:
+            raise asyncio.CancelledError  # which nobody asked for
+        if len(begun) == 4:
             enough.set()
             await asyncio.sleep(30)
         if len(begun) == 2:
@@ -249,8 +256,10 @@ def test_contained_work_that_must_live_is_begun_again_after_a_failure() -> None:
             group.cancel_all()
 
     tasks.run(main())
-    assert begun == [0, 1, 2]
-    assert reported == ["purge: disk on fire"]
+    assert begun == [0, 1, 2, 3]
+    assert reported[0] == "purge: disk on fire"
+    assert "nobody asked for" in reported[1]
+    assert len(reported) == 2
 
 
 _UNENDED = """

@@ -25,6 +25,7 @@ from spritz.runtime.randomness import Randomness, SystemRandomness, backoff
 from spritz.runtime.sockets import connect_tcp, connect_unix
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.worker import WorkerTimeout
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     import ssl
@@ -125,7 +126,7 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
     try:
         if not pipe.is_same_machine:
             raise RemoteHost.of_host(pipe.peer_name)
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             # Over TCP the kernel cannot identify the server before it has accepted.
             while (credentials := pipe.ask_credentials()) is None:  # noqa: ASYNC110 - the kernel sends no event
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -141,7 +142,7 @@ async def _open(address: Address, owners: frozenset[int], timeout: float, secure
 async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None) -> Pipe:
     """A pipe to the host's first address that answers; by TLS to another machine. Raises OSError, RemoteHost."""
     problem: Exception = OSError(2, "host has no address", host)
-    async with asyncio.timeout(timeout):
+    async with within(timeout):
         resolved = await asyncio.get_running_loop().getaddrinfo(plain_name(host), port, type=socket.SOCK_STREAM)
     for family, _, _, _, address in resolved:
         is_own = is_own_address(family, address)
@@ -247,7 +248,7 @@ class PersistentChannel:
     async def channel(self, *, timeout: float | None = None) -> Channel:
         """The current connection; waits for one. Raises CallTimeout after `timeout` seconds."""
         try:
-            async with asyncio.timeout(timeout):
+            async with within(timeout):
                 while self._channel is None or not self._connected.is_set():
                     await self._connected.wait()
         except TimeoutError as error:

@@ -25,6 +25,7 @@ from spritz.client.channel.admission import Rank
 from spritz.client.channel.log_throttle import LogThrottle
 from spritz.client.channel.quota import OverQuota
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.timeouts import within
 from spritz.wire.envelope import (
     Cancel,
     Envelope,
@@ -279,7 +280,7 @@ class Channel:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         request_id = self._ask(request, _Waiting(_decoder(reply_type), future, None, arrived))
         try:
-            async with asyncio.timeout(timeout):
+            async with within(timeout):
                 return await future
         except TimeoutError as error:
             raise CallTimeout(

@@ -31,6 +31,7 @@ from spritz.client.channel.turns import Turns
 from spritz.runtime.sockets import Listener, listen, tcp_socket, unix_socket
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.tls import STREAMS
+from spritz.timeouts import within
 from spritz.wire.envelope import encode_failure, failure
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class Server:
         for pipe in refused:
             await pipe.closed
         try:
-            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            async with within(CLOSE_SECONDS_MAX):
                 for channel in open_channels:
                     await channel.wait_closed()
         except TimeoutError:

@@ -38,6 +38,7 @@ from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.sockets import AddressInUse, unix_socket
 from spritz.stepd.protocol import ABSENT, REACHED, Where
+from spritz.timeouts import within
 from spritz.wire.credential import LIFETIME_SECONDS, BadCredential, UserCredential, seal
 from spritz.wire.envelope import Failure, encode_failure, failure, failure_of
 
@@ -124,7 +125,7 @@ class _Link:
         """The link; waits for one. Raises TimeoutError."""
         if self._mux is None or not self._mux.is_open:
             self.want()
-            async with asyncio.timeout(patience_seconds):
+            async with within(patience_seconds):
                 while self._mux is None or not self._mux.is_open:
                     self._made.clear()
                     await self._made.wait()
@@ -179,7 +180,7 @@ class _Link:
             credential = await self._relay.sealed_by(self.sealing, os.geteuid(), os.getegid())
             mux.open(encode_open(Open(target=ECHO, credential=credential)), answer)
             try:
-                async with asyncio.timeout(self._silent_seconds):
+                async with within(self._silent_seconds):
                     await answer.first
             except TimeoutError:
                 self._relay.log.error("relay.silent", peer=mux.pipe.peer_name)
@@ -586,7 +587,7 @@ class _Supervisor(_Caller):
 
     async def _first(self, stream: MuxStream, answer: Answer) -> bytes:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with within(PATIENCE_SECONDS):
                 return await answer.first
         except TimeoutError:
             stream.abort()

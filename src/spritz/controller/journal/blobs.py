@@ -28,6 +28,7 @@ from msgspec.msgpack import Decoder, Encoder
 from spritz.controller.journal.contract import BlobDamaged, Journal, JournalCorrupt, content_key
 from spritz.controller.journal.reader import JournalReader
 from spritz.controller.needs import Reading
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -271,7 +272,7 @@ class BlobCollector:
         """Runs for as long as the daemon lives."""
         while True:
             try:
-                async with asyncio.timeout(COLLECT_SECONDS):
+                async with within(COLLECT_SECONDS):
                     await self._wanted.wait()
             except TimeoutError:
                 pass

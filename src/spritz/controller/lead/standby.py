@@ -45,6 +45,7 @@ from spritz.runtime import tls
 from spritz.runtime.tasks import END_SECONDS, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker, WorkerTimeout
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -258,7 +259,7 @@ class Standby:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with within(LOOK_SECONDS):
                 await self._hurry.wait()
         except TimeoutError:
             pass

@@ -16,6 +16,7 @@ import httptools
 from spritz.controller.metrics.pages import Paging
 from spritz.controller.metrics.paths import METRICS
 from spritz.extras import pip_install
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from spritz.client.channel.channel import Channel
@@ -165,7 +166,7 @@ class _Connection:
 
     async def _ready(self) -> None:
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with within(READY_SECONDS):
                 await self._context.writer.durable()
         except TimeoutError:
             self._answer(503, _TEXT, f"the journal has written nothing for {READY_SECONDS:.0f} s\n".encode())

@@ -50,6 +50,7 @@ from spritz.model.node_daemon.reports import (
 )
 from spritz.model.rejection import Rejection
 from spritz.model.states import NodeFlag, NodeState
+from spritz.timeouts import within
 from spritz.wire.credential import SKEW_SECONDS
 
 if TYPE_CHECKING:
@@ -709,7 +710,7 @@ class NodeLinks:
         """`scontrol shutdown`: stop every daemon. Jobs continue."""
         message = StopDaemon(term=self._context.journal.term)
         try:
-            async with asyncio.timeout(timeout):
+            async with within(timeout):
                 for channel in list(self._names):
                     try:
                         await channel.call(message, Accepted, timeout=timeout)

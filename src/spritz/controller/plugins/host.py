@@ -21,6 +21,7 @@ from spritz.controller.needs import Configured, Logged, Reading, Spawning
 from spritz.controller.plugins.messages import Ask, Done, Need, Ready, Setup, encode, from_child
 from spritz.plugins.answer import PluginAnswer, PluginError
 from spritz.process_identity import Process, identify, send_group
+from spritz.timeouts import within
 from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 
 #: Queued requests; further callers are told to retry.
@@ -75,7 +76,7 @@ class ScriptHost(asyncio.Protocol):
         setup = Setup(scripts=self.scripts, cluster=self._context.configuration.settings.cluster_name)
         self._write(encode(setup))
         try:
-            async with asyncio.timeout(max(START_SECONDS_MIN, self._seconds)):
+            async with within(max(START_SECONDS_MIN, self._seconds)):
                 problem = (await self._ready).problem
         except (TimeoutError, EOFError):
             problem = f"{', '.join(f'job_submit/{name}' for name, _path in self.scripts)}: its process did not start"

@@ -27,6 +27,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.octets import restored
 from spritz.runtime.programs import mail_program
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from spritz.controller.writer.timers import ClockTimers
@@ -210,7 +211,7 @@ class Mailer:
                     start_new_session=True,
                 )
                 try:
-                    async with asyncio.timeout(SECONDS_MAX):
+                    async with within(SECONDS_MAX):
                         status = await process.wait()
                 except TimeoutError:
                     process.kill()

@@ -22,6 +22,7 @@ from spritz.model.plan import Forecast
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.scheduling.forecast import full_cycle
+from spritz.timeouts import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +81,7 @@ class Estimates:
             self._ask(now)
         if self._ended is not None:
             try:
-                async with asyncio.timeout(WAIT_SECONDS):
+                async with within(WAIT_SECONDS):
                     await self._ended.wait()
             except TimeoutError:
                 self._context.log.info("estimates.late", seconds=WAIT_SECONDS)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from spritz.timeouts import within
+
 #: Seconds for the command, and characters of its mistakes that a condition has.
 _TIMEOUT, _LENGTH = 60.0, 600
 
@@ -41,7 +43,7 @@ async def mistakes(text: str, extra: str) -> str:
             program, *words, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with within(_TIMEOUT):
                 out, _ = await process.communicate()
         finally:
             if process.returncode is None:  # the operator stops, or it took too long

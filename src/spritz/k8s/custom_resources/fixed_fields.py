@@ -70,9 +70,9 @@ def _name(cluster: Cluster) -> str:
     return cluster.spec.cluster_name or cluster.metadata.name
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     """Whether both are the same quantity: 1Gi and 1024Mi are."""
     try:
-        return amount(one) == amount(other)
+        return amount(first) == amount(second)
     except Unfit:
-        return one == other
+        return first == second

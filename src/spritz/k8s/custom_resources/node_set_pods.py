@@ -164,14 +164,14 @@ class NodeSetPods:
             await self._api.delete(PodResource, name, namespace, uid=node_pod.metadata.uid)
         if cluster is not None:
             try:
-                left = await self._remove_nodes(node_set, await self._clients.of(cluster))
+                undone = await self._remove_nodes(node_set, await self._clients.of(cluster))
             except RestError as failure:
-                left = f"slurmctld cannot be reached: {failure.message}"
-            if left and self._now() < self._giving_up.setdefault(node_set.metadata.uid, self._now()) + _GIVE_UP:
-                await self._objects.cannot("nodesets", node_set, "Deleting", left)
+                undone = f"slurmctld cannot be reached: {failure.message}"
+            if undone and self._now() < self._giving_up.setdefault(node_set.metadata.uid, self._now()) + _GIVE_UP:
+                await self._objects.cannot("nodesets", node_set, "Deleting", undone)
                 return SOON
-            if left:
-                self._log("nodeset.nodes_stay", nodeset=node_set.metadata.key, error=left)
+            if undone:
+                self._log("nodeset.nodes_stay", nodeset=node_set.metadata.key, error=undone)
         self._giving_up.pop(node_set.metadata.uid, None)
         await self._objects.hold("nodesets", node_set, held=False)
         return None

@@ -62,8 +62,8 @@ class Objects:
         have = await self.find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
         key = wanted["kind"], metadata["namespace"], metadata["name"]
         if have is not None:
-            sent, made = self._applied.get(key, (None, wanted))
-            if not differs(have, made if sent == wanted else wanted):
+            sent, answered = self._applied.get(key, (None, wanted))
+            if not differs(have, answered if sent == wanted else wanted):
                 return have
         self._log("object.applied", kind=wanted["kind"], name=metadata["name"], namespace=metadata["namespace"])
         answer = await self.write("PATCH", wanted)
@@ -149,7 +149,7 @@ class Objects:
 def _part_of(answer: Any, wanted: Any) -> Any:
     """The fields of `wanted` as the answer has them. A list of another length is wholly the server's."""
     if isinstance(answer, dict) and isinstance(wanted, dict):
-        return {name: _part_of(answer[name], value) for name, value in wanted.items() if name in answer}
+        return {name: _part_of(answer[name], part) for name, part in wanted.items() if name in answer}
     if isinstance(answer, list) and isinstance(wanted, list) and len(answer) == len(wanted):
         return [_part_of(*pair) for pair in zip(answer, wanted, strict=True)]
     return answer
