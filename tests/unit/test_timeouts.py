@@ -99,39 +99,41 @@ def test_a_cancellation_at_the_moment_of_expiry_is_not_lost(limit: Make, cancel_
             await stays()
 
     async def work() -> None:
-        loop = asyncio.get_running_loop()
+        loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+
+        def queue() -> None:
+            loop.call_soon(lambda: tasks[0].cancel())
+
         # The task's first step queues its expiry: ours is queued before or after it, for the same turn of the loop.
         if cancel_first:
-            loop.call_soon(loop.call_soon, lambda: task.cancel())
-        task = asyncio.create_task(waits())
+            loop.call_soon(queue)
+        tasks.append(asyncio.create_task(waits()))
         if not cancel_first:
-            loop.call_soon(loop.call_soon, task.cancel)
-        await asyncio.wait([task])
-        assert task.cancelled()
+            loop.call_soon(queue)
+        await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
 
     asyncio.run(work())
 
 
 @each_kind
 def test_a_cancellation_between_the_expiry_and_the_end_of_the_block_is_not_lost(limit: Make) -> None:
-    async def waits() -> None:
+    async def waits(cleaning: asyncio.Event) -> None:
         async with limit(0.01):
             try:
                 await stays()
             finally:
                 cleaning.set()
-                await asyncio.sleep(0.01)
+                await stays()
 
     async def work() -> None:
-        nonlocal cleaning
         cleaning = asyncio.Event()
-        task = asyncio.create_task(waits())
+        task = asyncio.create_task(waits(cleaning))
         await cleaning.wait()
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
 
-    cleaning: asyncio.Event
     asyncio.run(work())
 
 

@@ -6,6 +6,7 @@
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
 `election`   leader election by a Lease, with a fence that closes before another leader can open its own
 `events`     requests that make events
+`living`     tasks that live as long as the operator; the bounded end of its process
 
 `pods`       pods for scheduling: their requests, and the gangs that start together
 `policy`     namespaces and priority classes -> accounts, users, QOS

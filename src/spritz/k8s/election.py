@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.living import END_SECONDS, has_ended, must_end
 from spritz.timeouts import within
 
 #: Shares of `seconds`: how long the leader may work after a renewal, and how often it renews.
@@ -97,6 +98,13 @@ class Election:
         self._since = 0.0
         #: until when this operator may work
         self._until = 0.0
+        #: when it last tried to get or to renew the lease
+        self._tried = now()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still tries to lead, also while the API server does not answer."""
+        return self._now() - self._tried < 4 * self._seconds + 2 * END_SECONDS
 
     @property
     def leads(self) -> bool:
@@ -116,6 +124,7 @@ class Election:
                 async with asyncio.TaskGroup() as group:
                     working = group.create_task(self._work(work), name="leader.work")
                     group.create_task(self._keep_or_stop(working), name="leader.keep")
+                has_ended()
         finally:
             await self._release()
 
@@ -139,6 +148,7 @@ class Election:
             await self._keep(working)
         except NotLeader as lost:
             self._log("leader.lost", identity=self.identity, why=str(lost))
+            must_end()  # or this operator would never lead again
             working.cancel()
 
     async def _keep(self, working: asyncio.Task[None]) -> None:
@@ -151,6 +161,7 @@ class Election:
 
     async def _attempt(self) -> bool:
         """Take or renew the lease. Returns whether this operator leads."""
+        self._tried = self._now()
         left = self._until - self._now() if self.leads else self._seconds * _WORK
         try:
             async with within(max(left, 0.1)):

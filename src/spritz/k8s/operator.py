@@ -17,6 +17,7 @@ import pwd
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ import uvloop
 from lightkube.core.exceptions import ConfigError
 
 from spritz.http.rest import TokenFile
+from spritz.k8s import living
 from spritz.k8s.admission.custom_resources import PATH, ResourceAdmission
 from spritz.k8s.admission.pods import pod_answers
 from spritz.k8s.admission.webhooks import Answer, Webhooks
 from spritz.k8s.api import Api, Retries
 from spritz.k8s.custom_resources.clusters import Clusters
 from spritz.k8s.election import Election
+from spritz.k8s.living import EXIT_STATUS, Ending, keep, must_end
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.scheduling.node_sync import NodeSync
 from spritz.k8s.scheduling.pod_scheduler import PodScheduler
@@ -47,9 +50,9 @@ async def operate(
     """Operate until cancelled. `slurm`: schedule pods; `clusters`: manage SpritzClusters and NodeSets."""
     async with asyncio.TaskGroup() as group:
         if clusters:
-            group.create_task(Clusters(api, log).run(), name="clusters")
+            keep(group, Clusters(api, log).run(), name="clusters")
         if slurm is not None:
-            group.create_task(_place(api, slurm, policy, name=name, nodes=nodes), name="placing")
+            keep(group, _place(api, slurm, policy, name=name, nodes=nodes), name="placing")
 
 
 async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bool) -> None:
@@ -62,8 +65,8 @@ async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bo
             pods.claims.inventory.gres, pods.runs_jobs = sync.gres, sync.runs_jobs
             sync.made = pods.look_again
             cleared = sync.cleared
-            group.create_task(sync.run(), name="node-sync")
-        group.create_task(pods.run(cleared), name="pod-scheduler")
+            keep(group, sync.run(), name="node-sync")
+        keep(group, pods.run(cleared), name="pod-scheduler")
 
 
 def entry() -> None:
@@ -134,12 +137,15 @@ def main(argv: list[str]) -> int:
         return 1
     if arguments.slurmrestd and not policy.users:
         log("policy.no_user", message="every pod is refused: no rule of --policy names a user for its jobs")
+    living.begin(Ending(lambda: log("operator.unended", exit_status=EXIT_STATUS)))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(arguments, policy, token))
     except ConfigError as error:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1
+    finally:
+        living.has_ended()
 
 
 def _own_user() -> str:
@@ -171,8 +177,13 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str | Token
             slurm.guard = election.check
         current = asyncio.current_task()
         assert current is not None
+
+        def stop() -> None:
+            must_end()
+            current.cancel()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, current.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         log("operator.started", slurmrestd=arguments.slurmrestd, clusters=arguments.clusters)
 
         async def work() -> None:
@@ -187,10 +198,10 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str | Token
 
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(election.run(work), name="election")
+                keep(group, election.run(work), name="election")
                 if arguments.webhook_port is not None:
-                    webhooks = _webhooks(hooks, policy, arguments)
-                    group.create_task(webhooks.run(), name="webhooks")
+                    webhooks = _webhooks(hooks, policy, arguments, lambda: election.is_alive)
+                    keep(group, webhooks.run(), name="webhooks")
         except asyncio.CancelledError:
             log("operator.stopped")
         finally:
@@ -199,7 +210,7 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str | Token
     return 0
 
 
-def _webhooks(api: Api, policy: Policy, arguments: argparse.Namespace) -> Webhooks:
+def _webhooks(api: Api, policy: Policy, arguments: argparse.Namespace, is_alive: Callable[[], bool]) -> Webhooks:
     answers: dict[str, Answer] = {}
     names = []
     if arguments.slurmrestd:
@@ -208,7 +219,8 @@ def _webhooks(api: Api, policy: Policy, arguments: argparse.Namespace) -> Webhoo
     if arguments.clusters:
         answers[PATH] = ResourceAdmission(api).answer
         names.append("spritz-clusters")
-    return Webhooks(api, log, answers, names=names, namespace=arguments.namespace, port=arguments.webhook_port)
+    place = {"namespace": arguments.namespace, "port": arguments.webhook_port}
+    return Webhooks(api, log, answers, names=names, is_alive=is_alive, **place)
 
 
 if __name__ == "__main__":

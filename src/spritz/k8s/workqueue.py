@@ -19,6 +19,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from spritz.k8s.living import keep
+
 K = TypeVar("K")
 
 #: Handles one key. Returns the seconds after which the key is to come again, or None.
@@ -137,7 +139,7 @@ class WorkQueue(Generic[K]):
         """Handle keys with `workers` concurrent workers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
-                group.create_task(self._work(handler, on_failure), name=f"workqueue-{number}")
+                keep(group, self._work(handler, on_failure), name=f"workqueue-{number}")
 
     async def _work(self, handler: Handler[K], on_failure: OnFailure[K] | None) -> None:
         while True:

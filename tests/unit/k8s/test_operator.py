@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from spritz.k8s.election import Election
+from spritz.k8s.living import TaskEnded
 from spritz.k8s.operator import main
 
 
@@ -30,3 +33,29 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, capsys: pytest.Captur
     token.unlink()
     assert main(words) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u, namespace: default}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def test_the_process_ends_when_its_election_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a cancellation that nobody asked for: it would run on, and lead never again."""
+
+    async def ended(_self: Election, _work: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Election, "run", ended)
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    with pytest.raises(ExceptionGroup) as caught:
+        main(["--clusters", "--kubeconfig", str(config)])
+    (error,) = caught.value.exceptions
+    assert isinstance(error, TaskEnded)
+    assert "task election has ended" in str(error)

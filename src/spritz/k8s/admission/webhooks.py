@@ -42,7 +42,7 @@ Answer = Callable[[Json], Awaitable[Json]]
 
 class Webhooks:
     """`run` returns when it is cancelled. `answers`: by path. `names`: of the Services and configurations that lead
-    here; the first is the Secret's too.
+    here; the first is the Secret's too. `is_alive`: what `/livez` says of the operator.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Webhooks:
         namespace: str = "",
         host: str = "0.0.0.0",  # the API server comes from elsewhere
         port: int = 9443,
+        is_alive: Callable[[], bool] = lambda: True,
         now: Callable[[], float] = time.time,  # noqa: TID251  # the clock for certificates
     ) -> None:
         self._api = api
@@ -65,6 +66,7 @@ class Webhooks:
         self._namespace = namespace or api.namespace
         self._host = host
         self.port = port
+        self._is_alive = is_alive
         self._now = now
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._served = b""
@@ -164,6 +166,10 @@ class Webhooks:
         """ASGI."""
         if scope["method"] == "GET" and scope["path"] == "/healthz":
             await _reply(send, 200, b"ok")
+            return
+        if scope["method"] == "GET" and scope["path"] == "/livez":
+            alive = self._is_alive()
+            await _reply(send, 200 if alive else 503, b"ok" if alive else b"the operator does not try to lead")
             return
         body = b""
         more = scope["method"] == "POST"

@@ -41,6 +41,7 @@ from spritz.k8s.custom_resources.logins import Logins
 from spritz.k8s.custom_resources.node_set_pods import NodeSetPods
 from spritz.k8s.custom_resources.node_sets import NODE_SET, MachineNode, NodePod, NodeSet, cloud_lines
 from spritz.k8s.custom_resources.objects import AGAIN, SOON, Objects, Resource, leaves, path_of
+from spritz.k8s.living import keep
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
@@ -170,11 +171,11 @@ class Clusters:
                     self.pods,
                 ]
                 for reflector in reflectors:
-                    group.create_task(reflector.run(), name="clusters.watch")
+                    keep(group, reflector.run(), name="clusters.watch")
                 # With an incomplete cache, existing pods would be created a second time.
                 for reflector in reflectors:
                     await reflector.synced.wait()
-                group.create_task(self.queue.run(self.look, workers=4, on_failure=self._failed), name="clusters.work")
+                keep(group, self.queue.run(self.look, workers=4, on_failure=self._failed), name="clusters.work")
         finally:
             await self._clients.close()
 

@@ -30,6 +30,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.living import keep
 from spritz.k8s.pods import PREFIX, SHARE_RESOURCES, Pod, Unfit, amount, gres_type, requests_of
 from spritz.k8s.policy import Policy, features_of
 from spritz.k8s.scheduling.devices import Inventory, gres_of
@@ -145,12 +146,12 @@ class NodeSync:
         """Compare nodes until cancelled; starts once the reflectors have listed nodes and pods."""
         await self._nodes.synced.wait()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._others.run(), name="nodes.pods")
+            keep(group, self._others.run(), name="nodes.pods")
             await self._others.synced.wait()
-            group.create_task(self._look_at_all(), name="nodes.all")
+            keep(group, self._look_at_all(), name="nodes.all")
             # Before, every node would seem to be missing in Slurm.
             await self.cleared.wait()
-            group.create_task(self.queue.run(self._look, workers=4, on_failure=self._failed), name="nodes.work")
+            keep(group, self.queue.run(self._look, workers=4, on_failure=self._failed), name="nodes.work")
 
     async def _look_at_all(self) -> None:
         while True:

@@ -32,6 +32,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 from spritz.http.rest import RestError
 from spritz.http.stream import Bookmark
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.living import keep
 from spritz.k8s.pods import (
     GANG,
     GPUS,
@@ -201,23 +202,23 @@ class PodScheduler:
     async def run(self, nodes_cleared: asyncio.Event | None = None) -> None:
         """Schedule until cancelled. Nothing is queued before `nodes_cleared`: its nodes might be gone."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.pods.run(), name="pods")
-            group.create_task(self.nodes.run(), name="nodes")
-            group.create_task(self._reports.run(), name="reports")
-            group.create_task(self._jobs.run(), name="jobs")
-            group.create_task(self._follow_nodes(), name="closed-nodes")
+            keep(group, self.pods.run(), name="pods")
+            keep(group, self.nodes.run(), name="nodes")
+            keep(group, self._reports.run(), name="reports")
+            keep(group, self._jobs.run(), name="jobs")
+            keep(group, self._follow_nodes(), name="closed-nodes")
             for follower in self.groups.reflectors:
-                group.create_task(follower.run(), name="pod-groups")
+                keep(group, follower.run(), name="pod-groups")
             for follower in self.claims.reflectors:
-                group.create_task(follower.run(), name="claims")
+                keep(group, follower.run(), name="claims")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
             followed = asyncio.Event()
-            group.create_task(self._follow(followed), name="events")
+            keep(group, self._follow(followed), name="events")
             await followed.wait()
             if nodes_cleared is not None:
                 await nodes_cleared.wait()
-            group.create_task(self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
+            keep(group, self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
 
     async def _follow(self, followed: asyncio.Event) -> None:
         """Follow the event stream. A new stream, and one that lost events, processes all workloads; one that only broke

@@ -16,6 +16,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import STRATEGIC, Api, ApiFailure
 from spritz.k8s.events import event_request
+from spritz.k8s.living import keep
 from spritz.k8s.pods import PREFIX, Pod
 
 #: Condition of a pod on a node that runs jobs too: False if its devices are not certainly its own.
@@ -39,7 +40,7 @@ class Reports:
         """Send queued events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(_SENDERS):
-                group.create_task(self._send(), name=f"events-{number}")
+                keep(group, self._send(), name=f"events-{number}")
 
     def forget(self, uid: str) -> None:
         """Drop what was reported about a deleted pod."""
