@@ -87,6 +87,12 @@ async def install(api: Api, *names: str) -> None:
             path = f"{kinds[text['kind']]}/{text['metadata']['name']}"
             body = msgspec.json.encode(text)
             await api.send("PATCH", path, parameters={"fieldManager": "test"}, body=body, content_type=APPLY)
+            if (text["kind"], text["metadata"]["name"]) == ("RoleBinding", "spritz-clusters-namespace"):
+                # As for a namespace that the chart's values name.
+                text["metadata"]["namespace"] = "default"
+                path = path.replace("/namespaces/spritz/", "/namespaces/default/")
+                body = msgspec.json.encode(text)
+                await api.send("PATCH", path, parameters={"fieldManager": "test"}, body=body, content_type=APPLY)
 
 
 async def define(api: Api) -> None:

@@ -13,7 +13,7 @@ import yaml
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.custom_resources.clusters import Clusters
 from spritz_testing.kubernetes.server import KubeServer
-from tests.unit.k8s.test_chart import apply
+from tests.unit.k8s.test_chart import apply, bound_in
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes"
 
@@ -42,6 +42,7 @@ def test_a_namespace_with_a_cluster_goes_when_it_is_deleted() -> None:
                     admin, [each for each in yaml.safe_load_all((PACKAGED / f"{name}.yaml").read_text()) if each]
                 )
             await admin.send("POST", "api/v1/namespaces", body=msgspec.json.encode({"metadata": {"name": "site"}}))
+            await apply(admin, [bound_in("site")])
             for kind, name, spec in resources:
                 body = {"apiVersion": "spritz.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
                 path = f"apis/spritz.dev/v1alpha1/namespaces/site/{kind.lower()}s"

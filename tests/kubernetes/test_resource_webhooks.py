@@ -17,7 +17,7 @@ from spritz.k8s.admission.webhooks import Webhooks
 from spritz.k8s.api import MERGE, Api, ApiFailure, failure_of
 from spritz_testing.kubernetes.nodes import Machine, Nodes
 from spritz_testing.kubernetes.server import ADMIN_TOKEN, KubeServer
-from tests.unit.k8s.test_chart import apply
+from tests.unit.k8s.test_chart import apply, bound_in
 from tests.unit.k8s.test_objects import ALLOWED, REFUSED
 
 PACKAGED = Path(__file__).parents[2] / "packaging/kubernetes"
@@ -68,7 +68,7 @@ def play() -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
 async def _run(scene: Callable[[Scene], Awaitable[None]]) -> None:
     async with KubeServer(tls=False) as server, Api.connect(server.kubeconfig) as admin, asyncio.TaskGroup() as group:
         manifests = [manifest for name in ("crds", "clusters") for manifest in _manifests(name)]
-        await apply(admin, manifests)
+        await apply(admin, [*manifests, bound_in("default")])
         await server.controllers.idle.wait()
         log: list[str] = []
         async with Api.connect(server.service_account("spritz", NAME)) as mine:
@@ -145,6 +145,15 @@ def test_what_a_cluster_cannot_change_is_refused_by_its_definition(play: Play) -
         with pytest.raises(ApiFailure, match="stays with its cluster"):
             await kube.change("Token", "t", clusterRef="other")
         await kube.change("Token", "t", secretName="t", uses=3)
+
+    play(scene)
+
+
+def test_a_namespace_in_which_the_operator_has_no_rights_is_warned_about(play: Play) -> None:
+    async def scene(kube: Scene) -> None:
+        path = "apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/spritz-clusters-namespace"
+        await kube.admin.send("DELETE", path)
+        assert "bind the ClusterRole spritz-clusters-namespace" in await kube.create("Token", "t", clusterRef="lab")
 
     play(scene)
 

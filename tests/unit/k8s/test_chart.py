@@ -43,6 +43,16 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(text) if each]
 
 
+def bound_in(namespace: str) -> dict[str, Any]:
+    """The binding that gives the packaged operator its rights in a namespace with clusters."""
+    values = {"clusters": {"namespaces": [namespace]}}
+    return next(
+        each
+        for each in objects(chart.render(values))
+        if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == namespace
+    )
+
+
 async def apply(api: Api, found: list[dict[str, Any]]) -> int:
     """As `kubectl apply --server-side` does; how many."""
     count = 0
@@ -102,6 +112,28 @@ def test_everything_is_in_the_namespace_of_the_release() -> None:
         for each in objects(chart.render(chart.values_of(profile), namespace="other")):
             if not each["kind"].startswith("ClusterRole") and not each["kind"].endswith("WebhookConfiguration"):
                 assert each["metadata"]["namespace"] == "other", each["kind"]
+
+
+def test_secrets_are_read_only_in_namespaces_that_are_named() -> None:
+    def where(*namespaces: str) -> list[tuple[str, str]]:
+        found = objects(chart.render({"clusters": {"namespaces": list(namespaces)}}, namespace="site"))
+        (rights,) = (
+            each for each in found if each["kind"] == "ClusterRole" and "namespace" in each["metadata"]["name"]
+        )
+        everywhere = next(each for each in found if each["kind"] == "ClusterRole" and each is not rights)
+        assert "secrets" in str(rights["rules"])
+        for rule in everywhere["rules"]:
+            assert not {"secrets", "configmaps", "deployments", "statefulsets"}.intersection(rule["resources"])
+            assert "create" not in rule["verbs"] or rule["resources"] == ["events"]
+        return [
+            (each["kind"], each["metadata"].get("namespace", ""))
+            for each in found
+            if each.get("roleRef", {}).get("name") == rights["metadata"]["name"]
+        ]
+
+    assert where() == [("RoleBinding", "site")]
+    assert where("a", "site") == [("RoleBinding", "site"), ("RoleBinding", "a")]
+    assert where("a", "*") == [("ClusterRoleBinding", "")]
 
 
 def test_containers_of_ours_have_no_rights_that_they_do_not_need() -> None:

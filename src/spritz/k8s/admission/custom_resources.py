@@ -41,6 +41,10 @@ T = TypeVar("T")
 #: Checks at once; others wait, and are ignored by the API server if they wait too long.
 _AT_ONCE: Final = 4
 
+_NO_RIGHTS: Final = (
+    "the operator lacks rights here; bind the ClusterRole spritz-clusters-namespace (clusters.namespaces)"
+)
+
 #: The path of the webhook.
 PATH: Final = "/validate-resources"
 
@@ -90,7 +94,12 @@ class ResourceAdmission:
             resource = msgspec.convert(new, _TYPES[kind])
             before = msgspec.convert(old, _TYPES[kind]) if old else None
             async with self._turns:
-                await self._checks[kind](resource, before, found)
+                try:
+                    await self._checks[kind](resource, before, found)
+                except ApiFailure as failure:
+                    if failure.code != 403:
+                        raise
+                    found.warn("metadata.namespace", f"{_NO_RIGHTS}: {failure.message}")
         response: Json = {"uid": request["uid"], "allowed": True}
         if found.causes:
             response |= refusal(kind, found.causes)

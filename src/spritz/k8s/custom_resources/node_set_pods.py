@@ -165,7 +165,7 @@ class NodeSetPods:
         if cluster is not None:
             try:
                 undone = await self._remove_nodes(node_set, await self._clients.of(cluster))
-            except RestError as failure:
+            except (RestError, ApiFailure) as failure:
                 undone = f"slurmctld cannot be reached: {failure.message}"
             if undone and self._now() < self._giving_up.setdefault(node_set.metadata.uid, self._now()) + _GIVE_UP:
                 await self._objects.cannot("nodesets", node_set, "Deleting", undone)
