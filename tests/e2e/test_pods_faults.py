@@ -254,6 +254,29 @@ def test_a_job_whose_comment_a_user_forged_is_not_a_pods(site: Site) -> None:
     asyncio.run(journey())
 
 
+def test_a_pod_without_a_user_in_the_policy_waits_and_says_why(site: Site) -> None:
+    """Where no webhook refused it: it would be a job of the token's user."""
+
+    async def journey() -> None:
+        async with scene(site) as (kube, slurm, server):
+            await kube.node("nu", cpus=8)
+            async with operating(site, server, Policy()):
+                await kube.pod("stranger", annotations={"spritz.dev/priority": "4000000000"})
+                waits = await kube.until("stranger", lambda pod: "no rule of the policy" in str(pod.get("status")))
+                assert "names a user for namespace default" in str(waits["status"]["conditions"])
+
+                async def event() -> Json | None:
+                    listed = (await kube.ask("GET", "api/v1/namespaces/default/events"))["items"]
+                    return next((each for each in listed if "no rule of the policy" in each["message"]), None)
+
+                said = await until(event, "an event")
+                assert (said["reason"], said["type"]) == ("FailedScheduling", "Warning")
+                assert said["lastTimestamp"]
+                assert await ours(slurm) == []
+
+    asyncio.run(journey())
+
+
 POLICY = """\
 namespaces:
   "*":
