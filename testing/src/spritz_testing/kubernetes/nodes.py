@@ -36,6 +36,7 @@ import psutil
 
 from spritz.notation.hostlist import expand
 from spritz.runtime.tasks import Supervisor
+from spritz.timeouts import within
 from spritz_testing.kubernetes import admission, probes
 from spritz_testing.kubernetes.cluster import Request
 from spritz_testing.kubernetes.conditions import set_condition
@@ -577,7 +578,7 @@ class Nodes:
                 process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
         for process in running.processes.values():
             try:
-                async with asyncio.timeout(_GRACE_SECONDS):
+                async with within(_GRACE_SECONDS):
                     await process.wait()
             except TimeoutError:
                 process.kill()

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from spritz.timeouts import within
 from spritz_testing.kubernetes.errors import Object
 
 Command = tuple[list[str], dict[str, str], Path]
@@ -18,7 +19,7 @@ async def answers(
 ) -> bool:
     """Whether the container answers in time. `port_of`, `command_of`: what its ports and commands are here."""
     try:
-        async with asyncio.timeout(probe.get("timeoutSeconds", 1)):
+        async with within(probe.get("timeoutSeconds", 1)):
             if "exec" in probe:
                 return await _runs(*command_of(probe["exec"]["command"]))
             if "httpGet" in probe:

@@ -12,6 +12,7 @@ from spritz.model.accounting.usage import AskUsage, ClusterUsage, HolderUsage, U
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Book, BookEdited, GetBook
 from spritz.runtime.log import Logger
+from spritz.timeouts import within
 from spritz_testing.daemons.accounting.policy import edit_of, is_complete
 from spritz_testing.daemons.system.world import Process
 
@@ -58,7 +59,7 @@ class DatabaseClient:
         """All items of the answer. Raises SpritzError."""
         channel = await self._connect()
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS), aclosing(channel.stream(request, item_type)) as items:
+            async with within(_ANSWER_SECONDS), aclosing(channel.stream(request, item_type)) as items:
                 return [item async for item in items]
         finally:
             channel.close()

@@ -15,6 +15,7 @@ from spritz.client.channel.channel import Channel
 from spritz.client.errors import ClientError
 from spritz.model.queries.events import ChangeBatch, WatchChanges
 from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.timeouts import within
 from spritz_testing.daemons import seam
 from spritz_testing.daemons.system import threads
 from spritz_testing.daemons.system.machine import StoryLogger
@@ -62,7 +63,7 @@ def follow(command: Command, data: Data) -> None:
 
 async def _follow(process: Process, addresses: list[tuple[str, int]], seconds: float, pause: float) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with within(seconds):
             while True:
                 with contextlib.suppress(ClientError):
                     log = StoryLogger("follower", process)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spritz.runtime.credentials import PeerCredentials
 from spritz.runtime.pipe import UNSENT_BYTES_HIGH, Pipe
 from spritz.runtime.sockets import AddressInUse
+from spritz.timeouts import within
 from spritz_testing.daemons.system import rates, threads
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Network:
         if host is None:
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         rates.note(self.world, f"{process} connects to {host.name} {name}", rates.CONNECTIONS_MAX)
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             end = self.world.now + _CONNECT_SECONDS
             # The first packet is repeated until it is answered.
             while not host.is_up or self.is_cut(process.host, host) or self.is_cut(host, process.host):
