@@ -35,6 +35,7 @@ def test_two_nodes_have_two_ranks_and_the_failed_ranks_status_counts(lab: Lab) -
     assert lab("logs", "train-1", "--rank", "1", "--grep", "^rank") == "rank 1 of 2\n"
 
 
+@pytest.mark.slow  # `test_sources` and `test_run_code` have its parts
 def test_an_editable_installation_does_not_bypass_the_snapshot(lab: Lab) -> None:
     """A package of the project below src/, and one of another repository, installed as `pip install -e` does."""
     package, common = lab.project / "src" / "mylib", lab.directory / "common"
@@ -99,6 +100,7 @@ def test_a_rerun_is_exact_or_changed_and_says_where_it_came_from(lab: Lab) -> No
     assert "--lr 1 → " in lab("diff", "train-1", "train-3").replace("python3 train.py ", "")
 
 
+@pytest.mark.slow  # `test_restoring` has its parts
 def test_a_rerun_has_the_environment_of_today_or_that_of_the_run(lab: Lab) -> None:
     """With `uv` as a program that makes packages of that name and version."""
     stub = lab.directory / "stub"
