@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -29,6 +30,12 @@ from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
 from spritz.experiments.results import event_files, markdown, metrics, written
 
+#: What an archive has below its run's name.
+_ENTRIES = frozenset({
+    "README.md", "requirements.txt", "run.json", "events.jsonl", metrics.FILE, event_files.LOGGED, "log", "code",
+    "sources", "files",
+})  # fmt: skip
+_SOURCE = re.compile(r"\w[\w.-]*")
 _REPEAT = """
 ## Repeat it
 
@@ -126,10 +133,7 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
     """
     with tempfile.TemporaryDirectory(prefix=".import-", dir=store.home) as folder:
         root = _extracted(archive, Path(folder))
-        run = record.read(root)
-        trees = {"code": run.code.get("tree", "")} | {
-            f"sources/{source['name']}": source["tree"] for source in run.code.get("sources", ())
-        }
+        run, trees = _recorded(archive, root)
         for place, tree in trees.items():
             actual = "missing"
             if (root / place).is_dir():
@@ -172,6 +176,22 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
     return run
 
 
+def _recorded(archive: Path, root: Path) -> tuple[Run, dict[str, str]]:
+    """The run, and the trees of its code by their places. The archive may come from anybody: a place that leads out of
+    it would be read, and removed. Raises ExperimentError.
+    """
+    try:
+        run = record.read(root)
+        trees = {"code": str(run.code["tree"])}
+        for source in snapshot.Snapshot.of(run.code).sources:
+            if not _SOURCE.fullmatch(source.name):
+                raise ExperimentError(f"{archive}: a source of its code cannot be named {source.name}")
+            trees[f"sources/{source.name}"] = source.tree
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ExperimentError(f"{archive}: its run.json is damaged: {error}") from error
+    return run, trees
+
+
 def _extracted(archive: Path, folder: Path) -> Path:
     """The directory of the archive's only run. Raises ExperimentError for names that lead out of it."""
     links: list[tuple[Path, str]] = []
@@ -189,10 +209,10 @@ def _extracted(archive: Path, folder: Path) -> Path:
                         shutil.copyfileobj(content, file)
                     target.chmod(0o700 if member.mode & 0o100 else 0o600)
                     os.utime(target, (member.mtime, member.mtime))
+        for place, leads_to in links:  # last, so that nothing was written through one
+            os.symlink(leads_to, place)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise ExperimentError(f"{archive}: {getattr(error, 'strerror', None) or error}") from error
-    for place, leads_to in links:  # last, so that nothing was written through one
-        os.symlink(leads_to, place)
     roots = list(folder.iterdir())
     if len(roots) != 1 or not (roots[0] / "run.json").is_file():
         raise ExperimentError(f"{archive} is not a bundle of a run", hint="`spritz export RUN` makes one")
@@ -204,6 +224,10 @@ def _members(opened: tarfile.TarFile, archive: Path) -> Iterator[tuple[tarfile.T
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir() or member.issym()):
             raise ExperimentError(f"{archive}: {member.name} does not belong into a bundle")
-        if member.issym() and path.parts[1:2] not in (("code",), ("sources",)):
+        if path.parts[1:2] and path.parts[1] not in _ENTRIES:
+            raise ExperimentError(f"{archive}: {member.name} does not belong into a bundle")
+        # The directories of code themselves are none: they are removed after the import.
+        depth = {"code": 3, "sources": 4}.get(path.parts[1] if path.parts[1:] else "")
+        if member.issym() and (depth is None or len(path.parts) < depth):
             raise ExperimentError(f"{archive}: {member.name}: only code has symbolic links")
         yield member, path

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -174,6 +177,11 @@ def _changed(archive: Path, name: str, content: bytes | None, **values: object) 
         ("train-3/code/device", {"type": tarfile.CHRTYPE}, "does not belong"),
         ("train-3/code/hard", {"type": tarfile.LNKTYPE, "linkname": "train-3/run.json"}, "does not belong"),
         ("train-3/log", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "only code has symbolic links"),
+        ("train-3/sources", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "only code has symbolic links"),
+        ("train-3/code", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "exists|only code has symbolic links"),
+        ("train-3/sources/x", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "only code has symbolic links"),
+        ("train-3/code/lib", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "File exists"),
+        ("train-3/job.sh", {}, "does not belong"),
         ("other/run.json", {}, "is not a bundle"),
     ],
 )
@@ -226,3 +234,31 @@ def test_a_call_of_a_function_is_not_said_to_be_repeatable(
     assert "spritz rerun" not in (directory / "README.md").read_text()
     with pytest.raises(ExperimentError, match="whose values are not here"):
         rerun._files(record.read(directory), directory, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda data: data["code"].update(sources=[{"root": "/r", "name": "../../gone", "tree": "t"}]),
+            "cannot be named",
+        ),
+        (lambda data: data["code"].update(sources=[{"root": "/r", "name": "..", "tree": "t"}]), "cannot be named"),
+        (lambda data: data["code"].update(sources=[{"name": "1"}]), "is damaged"),
+        (lambda data: data.update(code={}), "is damaged"),
+        (lambda data: data.pop("name"), "is damaged"),
+    ],
+)
+def test_a_record_that_leads_elsewhere_or_lacks_something_is_refused(
+    ran: tuple[Store, Entry], tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """What its sources' names lead to would be read, and removed as the copy of the code that it is taken for."""
+    bundles.pack(*ran, tmp_path / "b", with_files=False)
+    there = Store(tmp_path / "there")
+    (there.home / "gone").mkdir(parents=True)
+    data = json.loads((Path(ran[1].directory) / "run.json").read_text())
+    change(data)
+    with pytest.raises(ExperimentError, match=message):
+        bundles.unpack(there, _changed(tmp_path / "b", "train-3/run.json", json.dumps(data).encode()), "ann")
+    assert (there.home / "gone").is_dir()
+    assert list((there.home / "runs").glob("*")) == []
