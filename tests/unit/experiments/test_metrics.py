@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from spritz.experiments.results import metrics
 from spritz.experiments.results.metrics import Point
+from spritz.experiments.sweeps import trials
 from spritz.experiments.tracking import process_start
 from tests.unit.experiments.mlflow_server import TOKEN, mlflow_server
 
@@ -35,6 +37,16 @@ def test_numbers_of_each_line_are_points(directory: Path) -> None:
     assert third == Point("accuracy", 0.5)
     # What is no number cannot be searched for.
     assert metrics.latest(directory, [("r-1", directory, 0.0)], whole=True) == {"r-1": {"accuracy": 0.5}}
+
+
+def test_numbers_beyond_those_of_floating_point_are_left_out(directory: Path) -> None:
+    huge = "9" * 400
+    (directory / "metrics.jsonl").write_text(
+        f'{{"step": {huge}, "loss": 2}}\n{{"step": 3, "acc": {huge}, "loss": 1}}\n'
+    )
+    assert metrics.latest(directory, [("r-1", directory, 0.0)], whole=True) == {"r-1": {"loss": 1.0}}
+    assert trials.Reports(directory, "loss").read() == {3: 1.0}
+    assert math.isnan(trials.metrics_of(directory)["acc"])
 
 
 def test_of_a_long_file_the_end_is_read_while_the_run_goes_on(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,13 +77,21 @@ def _points(data: Mapping[str, Any]) -> Iterator[Point]:
     step, at = _number(data.get("step")), _number(data.get("time"))
     for name, value in data.items():
         if name not in _PLACES and isinstance(value, int | float) and not isinstance(value, bool):
-            yield Point(name, float(value), step, at or 0.0)
+            yield Point(name, _float(value), step, at or 0.0)
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(number := _float(value)):
+        return number
     return None
+
+
+def _float(number: int | float) -> float:
+    """JSON's integers have no bound; what is too large counts as no finite number."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole: bool) -> dict[str, dict[str, float]]:

@@ -112,8 +112,8 @@ class Reports:
                 if (value := _number(line.get(self._metric))) is None:
                     continue
                 step = line.get("step", max(self._found, default=0) + 1)
-                if isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step):
-                    self._found[int(step)] = value
+                if (number := _number(step)) is not None and math.isfinite(number):
+                    self._found[int(number)] = value
                 self.last = None if math.isnan(value) else value
         return self._found
 
@@ -152,7 +152,11 @@ def _number(value: Any) -> float | None:
     """A metric's value; Python's json writes and reads NaN and Infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else math.nan
+    try:
+        number = float(value)
+    except OverflowError:  # JSON's integers have no bound
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def _time(event: Mapping[str, Any]) -> float:
