@@ -97,6 +97,11 @@ def keep(path: Path, value: Any) -> None:
         os.replace(scratch, path)
 
 
+def versions(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Package -> version."""
+    return dict(package.split("==", 1) for package in facts.get("packages", ()) if "==" in package)
+
+
 def path_of(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """Directories outside the installation that the interpreter has in `sys.path`, in its order."""
     # Relative ones are meant from the working directory, which is in the snapshot.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments.access import others
+from spritz.experiments.code import interpreters
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import ANY_RUN_HELP, Terminal, clock, reporting
@@ -86,12 +87,11 @@ def _compared(store: Store, entry: Entry) -> comparison.Run:
     surroundings = record.surroundings(store.home, directory, run)
     code = {"code": _code(run.code)} | {source["root"]: source["tree"][:8] for source in run.code.get("sources", ())}
     python = surroundings.get("python", {})
-    packages = dict(package.split("==", 1) for package in python.get("packages", ()) if "==" in package)
     environment = {
         "python": python.get("python", ""),
         "host": surroundings.get("host", ""),
         "container": surroundings.get("container", ""),
-        **packages,
+        **interpreters.versions(python),
     }
     seconds = entry.ended_at - entry.started_at if entry.ended_at and entry.started_at else None
     parameters = {name: str(parameter) for name, parameter in run.parameters.items()}

@@ -138,9 +138,7 @@ def _lock_files(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
 def _packages(surroundings: dict[str, Any]) -> dict[str, str]:
     """Package -> version."""
     conda = map(_conda, surroundings.get("conda", {}).get("explicit", []))
-    return dict(package.split("==", 1) for package in surroundings.get("python", {}).get("packages", [])) | {
-        f"conda {name}": version for name, version in conda
-    }
+    return interpreters.versions(surroundings.get("python", {})) | {f"conda {name}": version for name, version in conda}
 
 
 def installed_since(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:

@@ -274,7 +274,7 @@ def table(
                 job_id,
                 datetime.fromtimestamp(begin).strftime("%m-%d %H:%M"),
                 clock(end - item.started_at) if end and item.started_at else "-",
-                _code(entry),
+                chosen_columns.code(entry),
                 metrics,
                 " ".join(command.split()),
             )
@@ -288,10 +288,3 @@ def table(
     rows = [(*row[:-1], row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…") for row in rows]
     lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"
-
-
-def _code(entry: Entry) -> str:
-    """Branch and commit, with a plus if the code differed from the commit; without a commit the snapshot's tree."""
-    if not entry.commit_id:
-        return entry.tree[:8]
-    return f"{entry.branch}@{entry.commit_id[:8]}{'+' if entry.changed else ''}"

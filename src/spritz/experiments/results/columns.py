@@ -77,9 +77,7 @@ def _of_the_index(entry: Entry, name: str) -> str:
         "job": entry.job_id,
         "started": begin.strftime("%m-%d %H:%M"),
         "time": "" if entry.started_at is None else clock((entry.ended_at or time.time()) - entry.started_at),
-        "code": f"{entry.branch}@{entry.commit_id[:8]}{'+' if entry.changed else ''}"
-        if entry.commit_id
-        else entry.tree[:8],
+        "code": code(entry),
         "command": entry.command,
         "tags": ", ".join(entry.tags),
         "note": entry.note,
@@ -89,6 +87,13 @@ def _of_the_index(entry: Entry, name: str) -> str:
         "exit": "" if entry.exit_code is None else str(entry.exit_code),
     }
     return columns[name]
+
+
+def code(entry: Entry) -> str:
+    """Branch and commit, with a plus if the code differed from the commit; without a commit the snapshot's tree."""
+    if not entry.commit_id:
+        return entry.tree[:8]
+    return f"{entry.branch}@{entry.commit_id[:8]}{'+' if entry.changed else ''}"
 
 
 @lru_cache(maxsize=1 << 16)

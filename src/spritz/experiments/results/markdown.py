@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from spritz.experiments.code import interpreters
 from spritz.experiments.interface import clock
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry
@@ -54,7 +55,7 @@ def _facts(entry: Entry, run: Run) -> Iterator[tuple[str, str]]:
 def _environment(run: Run, surroundings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     python = surroundings.get("python", {})
     if python.get("python"):
-        versions = dict(package.split("==", 1) for package in python.get("packages", ()) if "==" in package)
+        versions = interpreters.versions(python)
         notable = ", ".join(f"{name} {versions[name]}" for name in _NOTABLE if name in versions)
         yield "Python", f"{python['python']}{f', {notable}' if notable else ''} ({len(versions)} packages)"
     for label, key in (("Container", "container"), ("GPU driver", "driver")):
