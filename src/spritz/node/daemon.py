@@ -424,7 +424,13 @@ class Daemon:
             table = {kind: handler for kind, handler in table.items() if kind not in LAUNCHES} | plain
             table[SignedLaunch] = self._signed_launch
         self._forwarder = Forwarder(
-            self._agent.order, self._connect, self._connected.is_set, self._owners, launches, self._log
+            self._agent.order,
+            self._connect,
+            self._connected.is_set,
+            self._owners,
+            launches,
+            self._started_at,
+            self._log,
         )
         return {
             **table,

@@ -50,7 +50,9 @@ _ROLES = ("controller", "node")
 
 
 class Forwarder:
-    """`carry_out` executes an order for one node; `is_ready`: whether this daemon's nodes have registered."""
+    """`carry_out` executes an order for one node; `is_ready`: whether this daemon's nodes have registered;
+    `started_at`: when it started, as its registration says.
+    """
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Forwarder:
         is_ready: Callable[[], bool],
         owners: frozenset[int],
         launches: Launches | None,
+        started_at: float,
         log: Logger,
     ) -> None:
         self._carry_out = carry_out
@@ -66,6 +69,7 @@ class Forwarder:
         self._is_ready = is_ready
         self._owners = owners
         self._launches = launches
+        self._started_at = started_at
         self._log = log
         self._channels: dict[tuple[str, int], Channel] = {}
         self._closing: dict[tuple[str, int], asyncio.TimerHandle] = {}
@@ -78,6 +82,11 @@ class Forwarder:
         """An order that another node forwards to this one through SlurmdPort."""
         if not self._is_ready():  # running jobs and the leading controller are not known yet
             return Rejection(code="ESLURM_INVALID_NODE_NAME", message="the node has not registered")
+        # A head may pass an order on for minutes, until it hears an answer. If the daemon was replaced meanwhile, this
+        # one no longer knows a step that has ended and been reported, and would run it again. Whatever is still due
+        # the controller sends over its own link: it derives that from this daemon's registration.
+        if request.started_at not in (0.0, self._started_at):
+            return Rejection(code="ESLURM_INVALID_NODE_NAME", message="the order is for an earlier daemon of the node")
         caller = call.caller
         trusted = call.channel.pipe.is_same_machine and caller is not None and caller.uid in self._owners
         return await self._take(request, call, trusted=trusted)
@@ -120,7 +129,7 @@ class Forwarder:
 
     async def _pass_on(self, request: ForwardOrder, head: Branch, below: Branches) -> Forwarded:
         """Forward to one branch; past its head, if that cannot be reached."""
-        part = structs.replace(request, nodes=head.nodes, branches=below)
+        part = structs.replace(request, nodes=head.nodes, branches=below, started_at=head.started_at)
         nodes = all_nodes((head, *below))
         try:
             channel = await self._channel(head.address, head.port)

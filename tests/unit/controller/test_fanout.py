@@ -147,6 +147,7 @@ def test_a_thousand_daemons_are_told_by_fifty_messages() -> None:
             assert sorted(reached) == sorted(site.names)
             assert len({order.message for order in orders}) == 1, "written once"
             assert msgspec.msgpack.decode(orders[0].message, type=TerminateStep).node == ""
+            assert {branch.started_at for order in orders for branch in order.branches} == {1.0}
             assert site.count("effect.sent_count") == 50
             assert site.count("effect.forwarded_count") == 1000
 

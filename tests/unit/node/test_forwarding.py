@@ -45,13 +45,15 @@ BODY = msgspec.msgpack.encode(ORDER)
 class Daemon:
     """A slurmd of one node, on a port of its own; `nodes` are those that it knows."""
 
-    def __init__(self, name: str, owners: frozenset[int] = US) -> None:
+    def __init__(self, name: str, owners: frozenset[int] = US, started_at: float = 0.0) -> None:
         self.name = name
         self.port = free_port()
         self.taken: list[str] = []
         self.connections = 0
         self.knows = {name}
-        self.forwarder = Forwarder(self._carry_out, self._connect, lambda: True, owners, None, get_logger("test"))
+        self.forwarder = Forwarder(
+            self._carry_out, self._connect, lambda: True, owners, None, started_at, get_logger("test")
+        )
 
     def _carry_out(self, order: Struct) -> Accepted | Rejection:
         assert isinstance(order, SignalTasks)
@@ -130,6 +132,21 @@ def test_a_node_that_is_not_there_or_has_not_registered_is_told_to_the_sender() 
         async with serving(daemons):
             answer = await told(daemons[0], request(daemons, 2))
         assert sorted(answer.unreached) == ["n1", "n2"]
+
+    asyncio.run(main())
+
+
+def test_an_order_for_an_earlier_daemon_is_refused() -> None:
+    """A head repeats an order until it is answered; the node's next daemon no longer knows a step that is over."""
+
+    async def main() -> None:
+        daemons = [Daemon("n0"), Daemon("n1", started_at=8.0), Daemon("n2", started_at=7.0), Daemon("n3")]
+        whole = request(daemons, 3)
+        meant = tuple(structs.replace(branch, started_at=7.0) for branch in whole.branches[:2]) + whole.branches[2:]
+        async with serving(daemons):
+            answer = await told(daemons[0], structs.replace(whole, branches=meant))
+        assert answer == Forwarded(unreached=("n1",))
+        assert [daemon.taken for daemon in daemons] == [["n0"], [], ["n2"], ["n3"]]
 
     asyncio.run(main())
 

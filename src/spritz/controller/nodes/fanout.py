@@ -42,12 +42,13 @@ FORWARDED: tuple[type[Effect], ...] = (
 class Daemon(Struct, frozen=True, kw_only=True):
     """A node daemon that gets the message. `nodes`: those of its nodes that the message concerns.
 
-    `alone`: other daemons cannot reach it.
+    `alone`: other daemons cannot reach it. `started_at`: when it started, by its clock.
     """
 
     address: str
     port: int
     nodes: tuple[str, ...]
+    started_at: float = 0.0
     alone: bool = False
 
 
@@ -59,7 +60,11 @@ def heads(daemons: Sequence[Daemon], width: int, region: Region | None = None) -
     regions.
     """
     leaves = [
-        (Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons
+        (
+            Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes, started_at=daemon.started_at),
+            daemon.alone,
+        )
+        for daemon in daemons
     ]
     regions: dict[object, list[Branch]] = {}
     for branch, alone in leaves:

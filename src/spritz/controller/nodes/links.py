@@ -141,8 +141,8 @@ class NodeLinks:
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
         self._reload_owed: set[str] = set()
-        #: the address for forwarding to the daemon, and until when (monotonic seconds) it is not used
-        self._where: dict[Channel, tuple[str, int]] = {}
+        #: the address for forwarding to the daemon with its start, and until when (monotonic seconds) it is not used
+        self._where: dict[Channel, tuple[str, int, float]] = {}
         self._alone: dict[Channel, float] = {}
         #: daemons of earlier releases, which do not forward
         self._plain: set[Channel] = set()
@@ -206,7 +206,7 @@ class NodeLinks:
             call.reply(Registered(term=context.journal.term, messages=messages, ended_jobs=ended))
             if channel.is_open:
                 self._link(report.name, channel)
-                self._where.setdefault(channel, (report.address, report.port))
+                self._where.setdefault(channel, (report.address, report.port, report.daemon_started_at))
                 self._catch_up(report.name)
             else:
                 context.tasks.spawn_contained(self._notice_silence((report.name,)), name="node.silence")
@@ -477,11 +477,11 @@ class NodeLinks:
         """The daemon as others can reach it. Without keys, only daemons of the controller's machine can be reached, and
         only from there.
         """
-        address, port = self._where.get(channel, ("", 0))
+        address, port, started_at = self._where.get(channel, ("", 0, 0.0))
         is_local = channel.pipe.machine is None and self._context.machines is not None
         until = self._alone.get(channel, 0.0)
         alone = is_local or not address or not port or until > self._context.clock.monotonic()
-        return fanout.Daemon(address=address, port=port, nodes=tuple(nodes), alone=alone)
+        return fanout.Daemon(address=address, port=port, nodes=tuple(nodes), started_at=started_at, alone=alone)
 
     async def _forward(
         self,

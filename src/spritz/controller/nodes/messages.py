@@ -124,8 +124,8 @@ class NodeMessages:
     def _launch_step(self, effect: core_effects.LaunchStepOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)
         step = self._state().steps.get(effect.job_id, {}).get(effect.step_id)
-        if job is None or step is None:
-            return None
+        if job is None or step is None or effect.node not in step.running_nodes:
+            return None  # its part on the node may be over, and the node's next daemon may not know of it
         return launch.LaunchStep(
             term=self._term(),
             version=self._state().version,

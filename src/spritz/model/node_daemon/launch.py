@@ -235,14 +235,15 @@ def subject_of(order: Order) -> tuple[int, int, int, int, int]:
 class Branch(Struct, frozen=True, kw_only=True):
     """A node daemon that an order is forwarded to: `nodes` belong to the daemon at `address` and `port`.
 
-    A tree is a list in which each daemon comes before those that it forwards the order to, which are one deeper
-    (`model.node_daemon.branches`).
+    `started_at`: when that daemon started, by its registration; 0.0: any. A tree is a list in which each daemon comes
+    before those that it forwards the order to, which are one deeper (`model.node_daemon.branches`).
     """
 
     address: str
     port: int
     nodes: tuple[str, ...]
     depth: int = 0
+    started_at: float = 0.0
 
 
 class ForwardOrder(Struct, frozen=True, kw_only=True):
@@ -250,7 +251,8 @@ class ForwardOrder(Struct, frozen=True, kw_only=True):
 
     `kind` and `message` (msgpack) are the order, whose `node` is empty. Between machines it has the controller's
     credential (`wire.credential.OrderCredential`) and its signature, which each daemon checks: a daemon that forwards
-    it cannot change it. Answer: `Forwarded`.
+    it cannot change it. `started_at`, as in `Branch`: an order for an earlier daemon of the node is refused. Answer:
+    `Forwarded`.
     """
 
     kind: str
@@ -259,6 +261,7 @@ class ForwardOrder(Struct, frozen=True, kw_only=True):
     branches: tuple[Branch, ...] = ()
     credential: bytes = b""
     signature: bytes = b""
+    started_at: float = 0.0
 
 
 class Forwarded(Struct, frozen=True, kw_only=True):
