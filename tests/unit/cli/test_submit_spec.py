@@ -197,6 +197,33 @@ def test_fewer_tasks_than_nodes_take_fewer_nodes_with_a_warning() -> None:
     assert spec.fewer_nodes(fields) == ""
 
 
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "per_node", "kept", "warned"),
+    [
+        ("2", "8", "4", True, False),
+        ("2", "8", "1", False, True),
+        ("2", "8", "3", False, True),
+        ("2", "8", "8", False, False),
+        ("2", "3", "1", True, False),
+        ("2", "3", "2", False, True),
+        ("2", "2", "2", False, False),
+        ("1-2", "4", "2", False, True),
+        ("2", None, "2", True, False),
+        (None, "4", "3", True, False),
+    ],
+)
+def test_srun_drops_tasks_per_node_that_contradict_its_tasks(
+    nodes: str | None, tasks: str | None, per_node: str, *, kept: bool, warned: bool
+) -> None:
+    """As Slurm 22.05 does: torchrun, Ray and MPI recipes ask for one launcher a node in a job of many tasks."""
+    given = {"nodes": nodes, "ntasks": tasks, "ntasks-per-node": per_node}
+    fields = spec.fields_of({name: value for name, value in given.items() if value}, Source(NOW))
+    warning = spec.fit_tasks_per_node(fields)
+    assert ("tasks_per_node" in fields, bool(warning)) == (kept, warned)
+    if warned:
+        assert f"--ntasks-per-node set to {per_node} which doesn't match the requested tasks {tasks} with" in warning
+
+
 def test_an_arbitrary_distribution_takes_its_hosts_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("n3\nn1\nn3\n")
     fields = spec.fields_of(

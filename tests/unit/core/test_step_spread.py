@@ -36,6 +36,7 @@ from spritz_testing.builders import ALICE, World
         (10, "plane=4", False, {}, [6, 4]),
         (4, "plane=4", False, {}, [3, 1]),
         (16, "", False, {}, [8, 8]),
+        (3, "", False, {"tasks_per_node": 1}, [2, 1]),
     ],
 )
 def test_tasks_are_spread_unless_nodes_are_to_be_filled(

@@ -188,7 +188,7 @@ def _capacity(request: StepRequest, job_node: JobNode, node: Node) -> int:
         return 0  # such a step takes all CPUs of the job here
     cpus = job_node.cpus.bit_count()
     limits = [layout.UNLIMITED if request.overcommit and cpus else cpus // request.cpus_per_task]
-    if spec.tasks_per_node:
+    if spec.tasks_per_node and spec.tasks is None:  # Slurm's layout heeds it only where it gives the number of tasks
         limits.append(spec.tasks_per_node)
     capacity = node.config.capacity
     if spec.tasks_per_socket:

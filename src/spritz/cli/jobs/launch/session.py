@@ -148,9 +148,10 @@ class Session:
 
     def fit_nodes(self) -> None:
         """Reduce the nodes to the number of tasks, and the list of nodes to the maximum number of nodes."""
-        warning = spec.fewer_nodes(self.fields)
-        if warning:
-            self.inform(warning)
+        for fit in (spec.fewer_nodes, spec.fit_tasks_per_node):
+            warning = fit(self.fields)
+            if warning:
+                self.inform(warning)
         hosts, most = self.fields.get("node_list"), self.fields.get("nodes_max")
         if isinstance(hosts, tuple) and isinstance(most, int) and 0 < most < len(hosts):
             if self.fields.get("distribution") == "arbitrary":  # where each host is the node of a task

@@ -80,6 +80,26 @@ def fewer_nodes(fields: Fields) -> str:
     return f"Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}"
 
 
+def fit_tasks_per_node(fields: Fields) -> str:
+    """Drop --ntasks-per-node if the tasks and nodes contradict it, as srun does in jobs of several tasks a node.
+
+    Returns Slurm's warning if fewer tasks were asked for on a node than there are, else "". Source: Slurm 22.05 srun.
+    """
+    per_node = _number(fields, "tasks_per_node", 0)
+    nodes, tasks = _number(fields, "nodes_min"), _number(fields, "tasks")
+    if not (per_node and nodes and fields.get("nodes_given") and fields.get("tasks_given")):
+        return ""
+    if tasks // nodes == per_node:
+        return ""
+    del fields["tasks_per_node"]
+    if tasks <= per_node:
+        return ""
+    return (
+        f"Warning: can't honor --ntasks-per-node set to {per_node} which doesn't match the requested tasks {tasks} with"
+        f" the number of requested nodes {nodes}. Ignoring --ntasks-per-node."
+    )
+
+
 def _arbitrary(fields: Fields, source: Source) -> None:
     """--distribution=arbitrary: each line of SLURM_HOSTFILE (or name of -w) is the node of a task, in order."""
     if fields.get("distribution") != "arbitrary":
