@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from spritz.core.step.layout import lay_out
 from spritz.model.job.record import Job, JobSpec
-from spritz.model.job.step import StepNode, StepSpec
+from spritz.model.job.step import Step, StepNode, StepSpec
 from spritz.model.node.record import Node, NodeConfig
 from spritz.model.resources import Allocation, GresAllocation, GresRequest, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
@@ -46,3 +50,39 @@ def test_tasks_share_one_gpu_where_the_job_has_one() -> None:
 def test_a_task_whose_shares_lie_on_two_gpus_sees_both() -> None:
     gres = (shards(2, 0), shards(1, 1), shards(1, 2))
     assert laid_out(gres, StepSpec(tasks=2, gres_per_task=EACH)).gpus_by_task == ("1", "6")
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "expected"),
+    [
+        ({"gpus_per_node": (GresRequest("gpu", "", 2),)}, {}, "3"),
+        ({"gres_per_node": (GresRequest("gpu", "", 2),)}, {}, "3"),
+        ({"gpus": (GresRequest("gpu", "", 3),)}, {}, "7"),
+        ({"gpus": (GresRequest("gpu", "", 12),)}, {}, "ff"),
+        ({"gpus_per_socket": (GresRequest("gpu", "", 1),)}, {}, "1"),
+        ({"gpus_per_node": (GresRequest("gpu", "", 2),)}, {"gpus_per_node": (GresRequest("gpu", "", 4),)}, "f"),
+        ({"gpus_per_node": (GresRequest("gpu", "", 2),)}, {"gres_none": True}, ""),
+        ({}, {}, "ff"),
+    ],
+)
+def test_a_step_of_whole_nodes_has_the_gpus_that_its_job_asked_for(
+    asked: dict[str, Any], own: dict[str, Any], expected: str
+) -> None:
+    """The job holds all GPUs of a node as exclusive, also those that it did not ask for."""
+    gpus = (GresAllocation(name="gpu", count=8, indexes="ff"),)
+    nodes = (NodeAllocation(node="n1", cpus="f", gres=gpus),)
+    job = Job(
+        id=1,
+        spec=JobSpec(**asked),
+        state=JobState.RUNNING,
+        allocation=Allocation(partition="p", nodes=nodes, whole_nodes=True),
+    )
+    node = Node(config=NodeConfig(name="n1", capacity=NodeCapacity(cpus=4, cores_per_socket=4)))
+    spec = StepSpec(tasks=1, **own)
+    (first,) = lay_out(job, spec, (), lambda name: node)
+    assert "".join(item.indexes for item in first.allocation.gres) == expected
+    if not own:  # what it does not ask for itself, other steps have as well
+        step = Step(job_id=1, step_id=0, spec=spec, uid=0, nodes=(first,), running_nodes=("n1",))
+        overlapping = StepSpec(tasks=1, overlap=True)
+        (second,) = lay_out(job, overlapping, (step,), lambda name: node)
+        assert second.allocation.gres == first.allocation.gres

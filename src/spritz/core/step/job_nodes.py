@@ -18,6 +18,7 @@ from spritz.model.rules.node_shape import is_shared
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from spritz.model.job.record import JobRequest
     from spritz.model.job.step import Step, StepSpec
     from spritz.model.resources import GresAllocation, GresRequest, NodeAllocation
 
@@ -106,7 +107,7 @@ def asks_memory(spec: StepSpec) -> bool:
     return bool(spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu)
 
 
-def asks_gres(spec: StepSpec) -> bool:
+def asks_gres(spec: JobRequest | StepSpec) -> bool:
     """Whether the request asks for an amount of GRES."""
     by_task = spec.gpus_per_task or spec.gres_per_task
     return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or by_task or spec.gpus_per_socket)

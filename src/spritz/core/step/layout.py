@@ -25,7 +25,7 @@ from spritz.notation.layout import distribution
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spritz.model.job.record import Job
+    from spritz.model.job.record import Job, JobRequest
     from spritz.model.job.step import Step, StepSpec
     from spritz.model.node.record import Node
     from spritz.model.resources import GresRequest
@@ -42,6 +42,7 @@ class StepRequest:
         "cpus_per_task",
         "default_bind",
         "exact",
+        "gres",
         "method",
         "most",
         "nodes",
@@ -61,6 +62,10 @@ class StepRequest:
         self.default_bind = default_bind
         #: GPU shares that each task of the job gets; a step that asks for no GRES itself gets them too
         self.shares_each = () if asks_gres(spec) or spec.gres_none else job.spec.gres_per_task
+        #: whose wishes for GRES count: a step without any has those of its job, which may hold more as whole nodes
+        self.gres: JobRequest | StepSpec = spec
+        if job.allocation.whole_nodes and not asks_gres(spec) and asks_gres(job.spec):
+            self.gres = job.spec
         self.cpus_per_task = spec.cpus_per_task or 1
         #: a request for CPUs per task implies --exact (srun(1), since 22.05)
         self.exact = spec.exact or (spec.cpus_per_task is not None and not spec.overlap)
@@ -278,14 +283,16 @@ def _place_arbitrary(
 def _step_nodes(
     request: StepRequest, job_nodes: list[JobNode], ids: list[tuple[int, ...]], node_of: Callable[[str], Node]
 ) -> tuple[StepNode, ...]:
-    gpus_left = [item.count for item in request.spec.gpus]
+    gpus_left = [item.count for item in request.gres.gpus]
     nodes = []
+    # What a step does not ask for itself it shares with the other steps of its job.
+    pools = job_nodes if request.gres is request.spec else [JobNode(job_node.share) for job_node in job_nodes]
     for rank, job_node in enumerate(job_nodes):
-        gres = _gres_share(request, job_node, len(ids[rank]), gpus_left, job_nodes[rank + 1 :])
+        gres = _gres_share(request, pools[rank], len(ids[rank]), gpus_left, pools[rank + 1 :])
         allocation, shared = shares_by_task(job_node, request.spec, request.shares_each, len(ids[rank]))
         node = _step_node(request, job_node, ids[rank], (*gres, *allocation), node_of(job_node.name))
         nodes.append(with_shared(node, shared) if shared and request.spec.gpu_bind != "none" else node)
-    if any(gpus_left):
+    if any(gpus_left) and request.gres is request.spec:
         raise Refused("ESLURM_INSUFFICIENT_GRES")
     return tuple(nodes)
 
@@ -341,10 +348,10 @@ def _gpus_of(gres: tuple[GresAllocation, ...], kind: str) -> int:
 def _gres_share(
     request: StepRequest, job_node: JobNode, tasks: int, gpus_left: list[int], later: list[JobNode]
 ) -> tuple[GresAllocation, ...]:
-    """The step's GRES on this node: all of the job's, unless it asks for some (or for none)."""
-    spec = request.spec
-    if spec.gres_none:
+    """The step's GRES on this node: all of the job's, unless it or its job asks for some (or it for none)."""
+    if request.spec.gres_none:
         return ()
+    spec = request.gres
     if not asks_gres(spec):
         return job_node.share.gres
     taken: list[GresAllocation] = []
