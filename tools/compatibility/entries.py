@@ -30,11 +30,14 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class Entry:
-    """`name` as users write it; `refused`: why it is refused ("": it works); `meaning`: what it does."""
+    """`name` as users write it; `refused`: why it is refused ("": it works); `meaning`: what it does; `no_effect`:
+    whether it is taken with a warning.
+    """
 
     name: str
     refused: str = ""
     meaning: str = ""
+    no_effect: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,11 @@ class Section:
 
     @property
     def done(self) -> int:
-        return len(self.entries) - self.refused
+        return len(self.entries) - self.refused - self.without_effect
+
+    @property
+    def without_effect(self) -> int:
+        return sum(1 for entry in self.entries if entry.no_effect)
 
 
 def options() -> list[Section]:
@@ -90,8 +97,8 @@ def _option(row: Row) -> Entry:
         words.append(f"--{row.name}")
     # `=VALUE` may be omitted where the table has it in brackets.
     metavar = row.metavar if row.metavar.startswith("[") else f"={row.metavar}" if row.metavar else ""
-    meaning = row.help or (f"the same as --{row.alias}" if row.alias else "")
-    return Entry(", ".join(words) + metavar, row.refused, meaning)
+    meaning = row.help or row.no_effect or (f"the same as --{row.alias}" if row.alias else "")
+    return Entry(", ".join(words) + metavar, row.refused, meaning, bool(row.no_effect))
 
 
 def _fields(table: Mapping[str, Field]) -> Iterator[Entry]:

@@ -99,12 +99,13 @@ def commands() -> str:
         f"Spritz has all commands of Slurm for users and administrators except {missing}. {_GENERATED}",
         "",
         *table(
-            ("command", "what it is for", "options that work", "refused"),
+            ("command", "what it is for", "options that work", "taken with a warning", "refused"),
             [
                 (
                     f"[{section.title}](options.md#{_options_anchor(section.title)})",
                     COMMANDS[section.title],
                     str(section.done),
+                    str(section.without_effect),
                     str(section.refused),
                 )
                 for section in entries.options()
@@ -374,9 +375,15 @@ def _side_by_side(sections: list[Section]) -> list[str]:
         found = [column.get(name) for column in columns]
         reasons = {entry.refused for entry in found if entry is not None and entry.refused}
         meaning = next((entry.meaning for entry in found if entry is not None and not entry.refused), "")
-        cells = ["–" if entry is None else "refused" if entry.refused else "yes" for entry in found]
+        cells = [_cell(entry) for entry in found]
         rows.append((f"`{name}`", "; ".join(filter(None, (meaning, *sorted(reasons)))), *cells))
-    return table(("option", "meaning, or why it is refused", *(section.title for section in sections)), rows)
+    return table(("option", "meaning, or why it is refused or has no effect", *(section.title for section in sections)), rows)
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return "–"
+    return "refused" if entry.refused else "a warning" if entry.no_effect else "yes"
 
 
 def _reasons() -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from msgspec.msgpack import Decoder
 from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
-from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.call.options import AUTOCOMPLETE, Fatal, help_text, run_parse, version_text
 from spritz.cli.call.options import Row as Option
 from spritz.cli.listings.acct.answer import answered, portions
 from spritz.cli.listings.acct.conditions import build, gathered
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spritz.model.accounting.records import JobWithSteps
 
 OPTIONS: tuple[Option, ...] = (
+    AUTOCOMPLETE,
     Option("accounts", "A", "ACCOUNTS", "only jobs of these accounts (comma list)"),
     Option("allclusters", "L", "", "jobs of all clusters in the database"),
     Option("allocations", "X", "", "only jobs, without steps"),
@@ -60,6 +61,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("group", "", "GROUPS", alias="gid"),
     Option("help", "h", "", "print this help"),
     Option("helpformat", "e", "", "list the fields of --format"),
+    Option("help-fields", "", "", alias="helpformat"),
+    Option("helpstate", "", "", "list the states of --state"),
+    Option("helpreason", "", "", refused="scontrol show job and the manual explain reasons"),
+    Option("array", "", "", refused="tasks that have begun have lines of their own"),
     Option("jobs", "j", "IDS", "only these jobs, array tasks or steps"),
     Option("json", "", "[=list|VERSION]", "full records as JSON"),
     Option("local", "", "", "only this cluster (default)", env="SACCT_LOCAL"),
@@ -104,7 +109,7 @@ def main(argv: list[str], context: Context) -> int:
         return parsed
     options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
-    if option_keys & {"help", "usage", "version", "helpformat"}:
+    if option_keys & {"help", "usage", "version", "helpformat", "helpstate"}:
         return _about(option_keys, context)
 
     try:
@@ -133,6 +138,10 @@ def _about(option_keys: set[str], context: Context) -> int:
         context.out(version_text())
     elif "helpformat" in option_keys:
         context.out(help_format(FIELDS))
+    elif "helpstate" in option_keys:
+        from spritz.presentation.job.job_states import STATE_NAMES
+
+        context.out("".join(f"{name}\n" for name in STATE_NAMES))
     elif "help" in option_keys:
         context.out(help_text("sacct", _SYNOPSIS, OPTIONS))
     else:

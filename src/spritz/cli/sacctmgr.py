@@ -23,7 +23,7 @@ from spritz.cli.administration.manager.show import Style, show
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.call.options import AUTOCOMPLETE, Fatal, help_text, run_parse, version_text
 from spritz.cli.call.options import Row as Option
 from spritz.cli.call.prompt import read_line
 from spritz.cli.listings.acct.connect import connected
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spritz.presentation.accounting.association_fields import Row
 
 OPTIONS: tuple[Option, ...] = (
+    AUTOCOMPLETE,
     Option("associations", "s", "", "with `show user` and `show account`: include associations"),
     Option("help", "h", "", "print this help"),
     Option("immediate", "i", "", "commit changes immediately, without asking"),

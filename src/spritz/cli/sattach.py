@@ -11,7 +11,7 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, run_parse
 from spritz.cli.jobs.launch import attaching, help_text
 from spritz.cli.jobs.submit import values
 from spritz.model.errors import SpritzError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.cli.jobs.submit.values import Values
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("label", "l", "", "prefix each line of output with the task's number"),
     Row("layout", "", "", "print the nodes of tasks, without attaching"),
     Row("pty", "", "", "connect this terminal to task 0"),
@@ -32,6 +33,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("quiet", "Q", "", "print only errors"),
     Row("verbose", "v", "", "print more"),
     Row("help", "h", "", "print this help"),
+    Row("debugger-test", "", "", refused="debuggers start their servers with srun"),
     Row("usage", "u", "", "print a short usage"),
     Row("version", "V", "", "print the version"),
 )

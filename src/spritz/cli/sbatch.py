@@ -201,6 +201,8 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
         environ["SLURM_GET_USER_ENV"] = "1"
     if export:
         environ["SLURM_EXPORT_ENV"] = export
+    if "hint" in merged:
+        environ["SLURM_HINT"] = merged["hint"]
     environ["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environ["SLURM_SUBMIT_DIR"] = context.cwd
     environ["SLURM_SUBMIT_HOST"] = os.uname().nodename

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, refusal, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, refusal, run_parse
 from spritz.cli.jobs.launch import help_text
 from spritz.cli.jobs.launch.bcast import Copy, broadcast, packs
 from spritz.cli.jobs.launch.controller import Controller
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LIBRARIES = "shared libraries are not copied"
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("force", "f", "", "replace an existing file", env="FORCE"),
     Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
     Row("jobid", "j", "id[.step]", "the job whose nodes get the file (default: SLURM_JOB_ID)"),
@@ -56,6 +57,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("verbose", "v", "", "report progress"),
     Row("quiet", "Q", "", "print only errors"),
     Row("help", "", "", "print this help"),
+    Row("no-allocation", "Z", "[=PATH]", refused="files are copied to the nodes of a job"),
     Row("usage", "", "", "print a short usage"),
     Row("version", "V", "", "print the version"),
 )

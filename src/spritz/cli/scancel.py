@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from spritz.cli.call.already_reported import AlreadyReported
 from spritz.cli.call.context import Context
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("account", "A", "ACCOUNT", "only jobs of this account", env="SCANCEL_ACCOUNT"),
     Row("admin-comment", "", "TEXT", "set the job's AdminComment"),
     Row("batch", "b", "", "signal the batch shell only", env="SCANCEL_BATCH"),

@@ -11,9 +11,10 @@ from spritz.cli.administration.control.verbs import VERBS
 from spritz.cli.call import clusters
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, help_text, run_parse, version_text
+from spritz.cli.call.options import AUTOCOMPLETE, Row, help_text, run_parse, version_text
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("all", "a", "", "include hidden partitions"),
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),

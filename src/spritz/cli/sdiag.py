@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.call.clusters import only
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from spritz.model.queries.diagnostics import CycleCounts
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("all", "a", "", "print everything (always done)"),
     Row("cluster", "M", "NAME", "name of another cluster"),
     Row("clusters", "", "NAME", alias="cluster"),
     Row("help", "h", "", "print this help"),
     Row("json", "", "[=list|VERSION]", "as JSON"),
+    Row("no-trunc", "", "", "print names in full (always done)"),
     Row("reset", "r", "", "reset the counters (administrators)"),
     Row("sort-by-id", "i", "", "sort requests by number"),
     Row("sort-by-time", "t", "", "sort requests by total time"),

@@ -12,7 +12,7 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported, connected
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("all", "a", "", "include hidden partitions", env="SINFO_ALL"),
     Row("clusters", "M", "NAMES", "names of clusters, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
@@ -31,6 +32,9 @@ OPTIONS: tuple[Row, ...] = (
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SINFO_FORMAT"),
     Row("future", "F", "", "include nodes in state FUTURE", env="SINFO_FUTURE"),
     Row("help", "", "", "print this help"),
+    Row("helpformat", "", "", "list the letters of --format"),
+    Row("helpFormat", "", "", "list the names of --Format"),
+    Row("helpstate", "", "", "list the states of --states"),
     Row("hide", "", "", "exclude hidden partitions (default)"),
     Row("iterate", "i", "SECONDS", "repeat at this interval"),
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
@@ -70,6 +74,9 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
+    if option_keys & {"helpformat", "helpFormat", "helpstate"}:
+        context.out(_listed(option_keys))
+        return 0
     from spritz.cli.listings.info.listing import check_displaced
     from spritz.cli.listings.queue.conditions import check_form, merge
 
@@ -94,6 +101,19 @@ def main(argv: list[str], context: Context) -> int:
         return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
+
+
+def _listed(option_keys: set[str]) -> str:
+    """What --states, --format or --Format may name."""
+    if "helpstate" in option_keys:
+        from spritz.presentation.node.node_states import VALID
+
+        return "".join(f"{name}\n" for name in VALID.split(","))
+    from spritz.presentation.node import node_fields
+    from spritz.presentation.table import names_listed
+
+    letters = "helpformat" in option_keys
+    return names_listed((f"%{letter}" for letter in node_fields.LETTERS) if letters else node_fields.NAMES)
 
 
 def _run(options: dict[str, str], context: Context, several: list[ControllerConfig]) -> int:

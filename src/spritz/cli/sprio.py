@@ -11,7 +11,7 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported, connected
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 from spritz.cli.listings.priority.listing import PriorityListing
 from spritz.cli.listings.queue.conditions import merge
 from spritz.model.queries.priorities import ListPriorities, Priorities
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("federation", "", "", "combine the clusters of this cluster's federation", env="SPRIO_FEDERATION"),
@@ -32,9 +33,11 @@ OPTIONS: tuple[Row, ...] = (
     Row("job", "", "[=IDS]", alias="jobs"),
     Row("local", "", "", "only this cluster (default)", env="SPRIO_LOCAL"),
     Row("long", "l", "", "all factors, with users and nice values"),
+    Row("helpformat", "", "", "list the letters of --format"),
     Row("noheader", "h", "", "no headings"),
     Row("norm", "n", "", "factors before their weights"),
     Row("partition", "p", "NAMES", "only these partitions"),
+    Row("sib", "", "", alias="sibling"),
     Row("sibling", "", "", "every cluster's copy of a federated job", env="SPRIO_SIBLING"),
     Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses"),
     Row("usage", "", "", "print a short usage"),
@@ -69,6 +72,12 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "sprio", _SYNOPSIS, OPTIONS, USAGE, context)
+    if "helpformat" in option_keys:
+        from spritz.presentation.priority_fields import LETTERS
+        from spritz.presentation.table import names_listed
+
+        context.out(names_listed(f"%{letter}" for letter in LETTERS))
+        return 0
     if words and any(key == "jobs" and not value for key, value in options_given):
         # As in Slurm, the numbers may come after a blank.
         options_given = [(key, value or words[0]) if key == "jobs" else (key, value) for key, value in options_given]

@@ -12,7 +12,7 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported, connected
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 from spritz.model.errors import SpritzError
 from spritz.notation.hostlist import expand
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
     Row("accounts", "", "ACCOUNTS", alias="account"),
     Row("all", "a", "", "include jobs of hidden partitions", env="SQUEUE_ALL"),
@@ -35,6 +36,9 @@ OPTIONS: tuple[Row, ...] = (
     Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…", env="SQUEUE_FORMAT2"),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SQUEUE_FORMAT"),
     Row("help", "", "", "print this help"),
+    Row("helpformat", "", "", "list the letters of --format"),
+    Row("helpFormat", "", "", "list the names of --Format"),
+    Row("helpstate", "", "", "list the states of --states"),
     Row("hide", "", "", "exclude jobs of hidden partitions (default)"),
     Row("iterate", "i", "SECONDS", "repeat at this interval"),
     Row("jobs", "j", "[=IDS]", "only these jobs, arrays or array tasks"),
@@ -59,6 +63,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("reservation", "R", "NAME", "only jobs in this reservation"),
     Row("running-over", "", "TIME", "only jobs that have run longer"),
     Row("running-under", "", "TIME", "only jobs that have run for less time"),
+    Row("sib", "", "", alias="sibling"),
     Row("sibling", "", "", "every cluster's copy of a federated job, including revoked ones", env="SQUEUE_SIBLING"),
     Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses", env="SQUEUE_SORT"),
     Row("start", "", "", "list expected start times of pending jobs"),
@@ -92,6 +97,9 @@ def main(argv: list[str], context: Context) -> int:
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
+    if option_keys & {"helpformat", "helpFormat", "helpstate"}:
+        context.out(_listed(option_keys, steps="steps" in option_keys))
+        return 0
     from spritz.cli.listings.queue import conditions
 
     conditions.check_form(options_given, ("format",))
@@ -128,6 +136,19 @@ def main(argv: list[str], context: Context) -> int:
         return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
+
+
+def _listed(option_keys: set[str], *, steps: bool) -> str:
+    """What --states, --format or --Format may name."""
+    if "helpstate" in option_keys:
+        from spritz.presentation.job.job_states import STATE_NAMES
+
+        return "".join(f"{name}\n" for name in STATE_NAMES)
+    from spritz.presentation.job import job_fields, step_fields
+    from spritz.presentation.table import names_listed
+
+    module = step_fields if steps else job_fields
+    return names_listed((f"%{letter}" for letter in module.LETTERS) if "helpformat" in option_keys else module.NAMES)
 
 
 def _run(options: Mapping[str, str], context: Context, several: list[ControllerConfig]) -> int:

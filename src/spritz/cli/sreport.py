@@ -36,6 +36,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("quiet", "Q", "", "only results and errors, even with -v"),
     Option("", "t", "FORMAT", "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
     Option("tres", "T", "NAMES", "report these TRES, or all; default: CPUs", env="SREPORT_TRES"),
+    Option("immediate", "i", "", refused="sreport changes nothing"),
+    Option("sort", "s", "", refused="each report has an order of its own"),
     Option("usage", "", "", "print this help"),
     Option("verbose", "v", "", "print the time and the clusters of the report"),
     Option("version", "V", "", "print the version"),

@@ -13,7 +13,7 @@ from spritz.cli.call import clusters
 from spritz.cli.call.already_reported import AlreadyReported, connected
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, run_parse, version_text
+from spritz.cli.call.options import AUTOCOMPLETE, Row, run_parse, version_text
 from spritz.cli.listings.queue.conditions import merge
 from spritz.model.accounting.fairshare import FairShares, ListFairShares
 from spritz.presentation.accounting.share_fields import FIELDS, default_format, lines
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spritz.presentation.table import TableColumn
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("accounts", "A", "NAMES", "only these accounts"),
     Row("all", "a", "", "all users"),
     Row("clusters", "M", "NAMES", "names of clusters, or all"),

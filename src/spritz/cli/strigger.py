@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.call.clusters import only
 from spritz.cli.call.context import Context
 from spritz.cli.call.entry import run
-from spritz.cli.call.options import Row, about, run_parse
+from spritz.cli.call.options import AUTOCOMPLETE, Row, about, run_parse
 from spritz.client.command.sync import connect_controller
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
@@ -28,6 +28,7 @@ _NO_STANDBYS = "the controller that leads does not watch those that stand by"
 _NO_DATABASE = "slurmdbd does not tell controllers of its database"
 
 OPTIONS: tuple[Row, ...] = (
+    AUTOCOMPLETE,
     Row("set", "", "", "create a trigger"),
     Row("get", "", "", "list triggers"),
     Row("clear", "", "", "delete triggers"),
@@ -65,6 +66,8 @@ OPTIONS: tuple[Row, ...] = (
     Row("user", "", "USER", "triggers of this user"),
     Row("verbose", "v", "", "report each action"),
     Row("help", "", "", "print this help"),
+    Row("draining", "", "", refused="no trigger watches draining; --drained watches its end"),
+    Row("resume", "", "", refused="no trigger watches resumption; --up watches the node's return"),
     Row("usage", "", "", "print a short usage"),
     Row("version", "V", "", "print the version"),
 )

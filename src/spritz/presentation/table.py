@@ -14,7 +14,7 @@ from spritz.model.errors import SpritzError
 from spritz.notation.oneline import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
 #: widest accepted column
@@ -147,5 +147,10 @@ class Table:
 
 def help_format(fields: Mapping[str, TableField], width: int = 19) -> str:
     """The text of --helpformat: names padded to `width`, four a line."""
-    names = [field.header.ljust(width) for field in fields.values()]
-    return "".join(" ".join(names[start : start + 4]) + "\n" for start in range(0, len(names), 4))
+    return names_listed((field.header for field in fields.values()), width)
+
+
+def names_listed(names: Iterable[str], width: int = 19) -> str:
+    """Names padded to `width`, four a line."""
+    padded = [name.ljust(width) for name in names]
+    return "".join(" ".join(padded[start : start + 4]) + "\n" for start in range(0, len(padded), 4))

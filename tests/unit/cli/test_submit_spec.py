@@ -139,7 +139,7 @@ def test_only_root_names_another_user(option: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("mem-bind", "local"),
+        ("oom-kill-step", "0"),
         ("acctg-freq", "network=5"),
         ("tres-bind", "gres/nic:none"),
     ],

@@ -1,5 +1,5 @@
 """Option tables of the commands and their parser. An option works, or is refused by name: it is never accepted and
-ignored.
+ignored. The exception are options for hardware without which Slurm runs the job all the same: a warning names them.
 
 A command has one table, `OPTIONS`: a row for *every* option that Slurm's command of that name has. From it come the
 parser, `--help`, `--usage`, tab completion and `docs/compatibility/options.md`.
@@ -28,14 +28,13 @@ class Row:
     """One option.
 
     `name` long name ("" if none), `short` letter ("" if none), `metavar` names the argument ("" means none; `[=X]` in
-    brackets: optional).
-    `help` is one line. `refused` says why the option is not built; "" means that it works. `env` is the input variable
-    after the
-    command's prefix (`SBATCH_`, `SQUEUE_` …) or a whole name. `alias` is the long name of the option that this one is
-    another spelling of.
+    brackets: optional). `help` is one line. `refused` says why the option is not built; "" means that it works.
+    `no_effect` says why it is taken and changes nothing, in a warning. `env` is the input variable after the command's
+    prefix (`SBATCH_`, `SQUEUE_` …) or a whole name. `alias` is the long name of the option that this one is another
+    spelling of.
     """
 
-    __slots__ = ("alias", "argument", "env", "help", "metavar", "name", "refused", "short")
+    __slots__ = ("alias", "argument", "env", "help", "metavar", "name", "no_effect", "refused", "short")
 
     def __init__(
         self,
@@ -45,6 +44,7 @@ class Row:
         help: str = "",
         *,
         refused: str = "",
+        no_effect: str = "",
         env: str = "",
         alias: str = "",
     ) -> None:
@@ -54,6 +54,7 @@ class Row:
         self.argument = NONE if not metavar else OPTIONAL if metavar.startswith("[=") else REQUIRED
         self.help = help
         self.refused = refused
+        self.no_effect = no_effect
         self.env = env
         self.alias = alias
 
@@ -61,6 +62,10 @@ class Row:
     def key(self) -> str:
         """The option's key in parsed results: the alias, else the long name, else the letter."""
         return self.alias or self.name or self.short
+
+
+#: completes a word for a shell in Slurm 26.05
+AUTOCOMPLETE = Row("autocomplete", "", "WORD", refused="`spritz completion` prints a script that completes words")
 
 
 class UsageError(SpritzError):

@@ -76,7 +76,7 @@ STATE_WORDS = {
     "UNKNOWN": "UNKNOWN",
 }
 
-_VALID = (
+VALID = (
     "unknown,down,idle,allocated,error,mixed,future,drain,drained,draining,no_respond,reserved,cloud,completing,"
     "powering_down,powered_down,power_down,powering_up,fail,maint,reboot,reboot_issued,planned,blocked,invalid"
 )
@@ -187,4 +187,4 @@ def _is(view: NodeView, name: str) -> bool:
 
 def unknown_lines(word: str) -> tuple[str, str]:
     """sinfo's error about an unknown state."""
-    return f'Bad state string: "{word}"', f"valid states: {_VALID}"
+    return f'Bad state string: "{word}"', f"valid states: {VALID}"

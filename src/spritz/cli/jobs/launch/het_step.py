@@ -158,7 +158,7 @@ def _groups(options: Values, index: int, environ: Mapping[str, str], *, inside: 
             groups = list(ids_of(parse_array(text).ids))
         except RangeError as error:
             raise SpritzError(f"Invalid --het-group value: {text[:80]}") from error
-        if not inside:
+        if not inside and groups != [index]:  # the component that it is anyway is named by some wrappers
             raise SpritzError(
                 "option --het-group is not supported by Spritz outside of an allocation",
                 code="ESLURM_NOT_SUPPORTED",

@@ -172,6 +172,8 @@ def step_spec(
 def step_environment(options: Values, context: Context, listener: Listener) -> dict[str, str]:
     """The tasks' environment: srun's own, and variables that only srun knows."""
     environment = request_context.exported(context, options.get("export"))
+    if "hint" in options:
+        environment["SLURM_HINT"] = options["hint"]
     environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
     environment["SLURM_SRUN_COMM_PORT"] = environment["SLURM_STEP_LAUNCHER_PORT"] = str(listener.port)

@@ -179,6 +179,8 @@ class Holding:
 
         environment = {**self.context.environ, **self._login}
         environment |= allocation_variables(granted, find_slurm_conf())
+        if "hint" in self.given:
+            environment["SLURM_HINT"] = self.given["hint"]
         if self._elsewhere:
             environment[WORKING_CLUSTER] = working_cluster(locate_controller())
         if granted.components:

@@ -10,7 +10,7 @@ Map
 `request_context` working directory, umask, limits and environment of the caller
 `script`    reads and checks a batch script; `foreign` its #PBS and #BSUB lines
 `components` of a heterogeneous job
-`binding`, `gathering`   rare options, imported only when they are used
+`binding`, `gathering`, `hardware`   rare options, imported only when they are used
 `listing`, `announce`   output of -v, --test-only and --gres=help; --wait
 `container`  --container, and the options of pyxis; `gpu_counts`, `per_task`: counts of GPUs and other devices
 `crontab`    a crontab's jobs; `first_cluster`: which of `-M a,b` starts the job soonest

@@ -68,8 +68,9 @@ def _memory_bind(fields: Fields, value: str, source: Source) -> None:
         binding = cpubind.parse_mem_bind(value)
     except NotationError as error:
         raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
-    if binding.type not in ("", "none"):
-        raise not_built(f"mem-bind={binding.type}", "memory is not bound to NUMA nodes")
+    if binding.type not in ("", "none", "local"):  # the kernel's default is local
+        source.warn(f"--mem-bind={binding.type} has no effect: memory is not bound to NUMA nodes")
+        return
     fields["memory_bind"] = value
 
 

@@ -20,10 +20,10 @@ PARSE_STATUS = 255
 
 class Source:
     """The context in which option values are parsed: working directory, environment and time (seconds since the epoch;
-    None: the machine's clock). `say` prints a line without the program's name.
+    None: the machine's clock). `say` prints a line without the program's name, `warn` a warning with it.
     """
 
-    __slots__ = ("_now", "cwd", "environ", "say")
+    __slots__ = ("_now", "cwd", "environ", "say", "warn")
 
     def __init__(
         self,
@@ -31,11 +31,13 @@ class Source:
         cwd: str = "/",
         environ: Mapping[str, str] | None = None,
         say: Callable[[str], None] = print,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._now = now
         self.cwd = cwd
         self.environ = environ or {}
         self.say = say
+        self.warn = warn
 
     @property
     def now(self) -> float:

@@ -1,16 +1,16 @@
 """The option rows of sbatch (`b`), salloc (`a`) and srun (`s`): all options of Slurm, implemented or refused.
 
-Source: sbatch(1), salloc(1), srun(1) of 22.05; newer options from 25.05.
+Source: sbatch(1), salloc(1), srun(1) of 22.05; newer options from 26.05.
 """
 
 from __future__ import annotations
 
-from spritz.cli.call.options import Row
+from spritz.cli.call.options import AUTOCOMPLETE, Row
 
 #: Reasons that several refused options share.
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
-_SPECIAL = "jobs cannot use specialized cores, nor change how many a node has (AllowSpecResourcesUsage has no effect)"
+_SPECIAL = "jobs cannot use specialized cores, nor change how many a node has"
 _SWITCH = "there is no network plugin"
 
 #: (commands, row)
@@ -24,6 +24,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "arbitrary text; with extra_constraints: conditions on nodes' Extra")),
+    ("bas", Row("cluster", "", "names", alias="clusters")),
     ("bas", Row("clusters", "M", "names", "submit to the cluster among these that starts the job first")),
     # -- size
     ("bas", Row("nodes", "N", "min[-max]", "number of nodes, or a list: 1,2,4 or 2-16:2")),
@@ -34,6 +35,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("ntasks-per-socket", "", "count", "tasks on each socket")),
     ("bas", Row("ntasks-per-core", "", "count", "tasks on each core")),
     ("bas", Row("ntasks-per-gpu", "", "count", "tasks for each GPU")),
+    ("bas", Row("ntasks-per-tres", "", "count", alias="ntasks-per-gpu")),
     ("bas", Row("mincpus", "", "count", "minimum number of CPUs on each node")),
     ("bas", Row("nodelist", "w", "hosts", "nodes required in the allocation")),
     ("bas", Row("exclude", "x", "hosts", "nodes to exclude")),
@@ -50,9 +52,9 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("mem", "", "size", "memory on each node (0: all of it)")),
     ("bas", Row("mem-per-cpu", "", "size", "memory for each CPU")),
     ("bas", Row("mem-per-gpu", "", "size", "memory for each GPU")),
-    ("bas", Row("mem-bind", "", "type", "none, quiet or verbose")),
+    ("bas", Row("mem-bind", "", "type", "none, local, quiet or verbose; no other binds, which a warning says")),
     ("bas", Row("mem-update", "", "spec", refused="memory of running jobs is not changed")),
-    ("bas", Row("oom-kill-step", "", "[={0|1}]", refused="a step is always ended as a whole when memory runs out")),
+    ("bas", Row("oom-kill-step", "", "[={0|1}]", "end the whole step when memory runs out (always done)")),
     ("bas", Row("tmp", "", "size", "temporary disk space on each node")),
     # -- generic resources
     ("bas", Row("gres", "", "list", "generic resources of each node: name[:type]:count")),
@@ -62,7 +64,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("gpus-per-socket", "", "[type:]count", "GPUs of each socket")),
     ("bas", Row("cpus-per-gpu", "", "count", "CPUs for each GPU")),
     ("bas", Row("gpu-bind", "", "type", "which GPUs each task may use")),
-    ("bas", Row("gpu-freq", "", "spec", refused=_FREQUENCY)),
+    ("bas", Row("gpu-freq", "", "spec", no_effect=_FREQUENCY)),
     ("bas", Row("gres-flags", "", "type", "disable-binding, enforce-binding, allow-task-sharing")),
     ("bas", Row("tres-bind", "", "spec", "gres/gpu:type, as --gpu-bind")),
     ("bas", Row("tres-per-task", "", "list", "cpu=count and gres/gpu[:type]=count of each task")),
@@ -81,6 +83,9 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("priority", "", "value", "set the priority (administrators)")),
     ("bs", Row("kill-on-invalid-dep", "", "yes|no", "end the job if its dependency can never be satisfied")),
     ("b", Row("array", "a", "indexes", "submit an array: 0-9, 1,3,5, 0-20:4%2")),
+    ("b", Row("external", "", "", refused="an allocation without a script is made by salloc --no-shell")),
+    ("bas", Row("stepmgr", "", "", refused="the controller manages steps")),
+    ("ba", Row("resv-ports", "", "[=count]", refused="ports are reserved for each step: give it to srun")),
     ("b", Row("batch", "", "features", refused="the script always runs on the first node of the allocation")),
     ("b", Row("requeue", "", "[=mode]", "requeue the job after a node failure")),
     ("b", Row("no-requeue", "", "", "never requeue the job")),
@@ -97,8 +102,8 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("oversubscribe", "s", "", "share resources with other jobs")),
     ("bas", Row("share", "", "", alias="oversubscribe")),
     ("bas", Row("overcommit", "O", "", "more than one task on a CPU")),
-    ("bas", Row("core-spec", "S", "count", refused=_SPECIAL)),
-    ("bas", Row("thread-spec", "", "count", refused=_SPECIAL)),
+    ("bas", Row("core-spec", "S", "count", no_effect=_SPECIAL)),
+    ("bas", Row("thread-spec", "", "count", no_effect=_SPECIAL)),
     ("bas", Row("mcs-label", "", "label", "share nodes only with jobs of this label (MCSPlugin)")),
     # -- placement
     ("bas", Row("constraint", "C", "features", "required node features")),
@@ -114,9 +119,10 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("consolidate-segments", "", "", "place segments on as few blocks as possible (always done)")),
     ("bas", Row("spread-segments", "", "", "place each segment in a block of its own")),
     ("bas", Row("distribution", "m", "type", "order of tasks on nodes: block, cyclic, plane=size, arbitrary")),
-    ("bas", Row("network", "", "type", refused=_SWITCH)),
+    ("bas", Row("network", "", "type", no_effect=_SWITCH)),
     ("s", Row("cpu-bind", "", "type", "bind tasks to CPUs")),
-    ("bas", Row("cpu-freq", "", "spec", refused=_FREQUENCY)),
+    ("s", Row("cpu_bind", "", "type", alias="cpu-bind")),
+    ("bas", Row("cpu-freq", "", "spec", no_effect=_FREQUENCY)),
     # -- input, output, environment
     ("bs", Row("output", "o", "pattern", "file for standard output")),
     ("bs", Row("error", "e", "pattern", "file for standard error")),
@@ -131,12 +137,13 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("mail-user", "", "user", "recipient of the mail")),
     ("bas", Row("signal", "", "[B:]sig[@secs]", "send a signal before the time limit")),
     ("bas", Row("no-kill", "k", "[=off]", "do not end the job when a node fails")),
-    ("bas", Row("profile", "", "types", refused="profiles are not collected")),
+    ("bas", Row("profile", "", "types", "none; other profiles are not collected, which a warning says")),
     ("bas", Row("acctg-freq", "", "[task=]seconds", "seconds between two samples of tasks' usage")),
-    ("bas", Row("bb", "", "spec", refused=_BURST)),
-    ("bas", Row("bbf", "", "file", refused=_BURST)),
+    ("bas", Row("bb", "", "spec", no_effect=_BURST)),
+    ("bas", Row("bbf", "", "file", no_effect=_BURST)),
     ("bas", Row("container", "", "bundle", "run in a container of this OCI bundle, by the runtime of oci.conf")),
     ("bas", Row("container-id", "", "id", refused="only scrun sets container ids, and Spritz has no scrun")),
+    ("bas", Row("container-type", "", "type", refused="containers have no types")),
     ("bas", Row("container-image", "", "image", "run in this image: a directory, an archive, or a name")),
     ("bas", Row("container-mounts", "", "SRC:DST[:FLAGS],…", "additional mounts; flags: ro, rw")),
     ("bas", Row("container-workdir", "", "path", "working directory inside")),
@@ -156,10 +163,12 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("container-entrypoint-log", "", "", "show the output of the entry point (always done)")),
     ("bas", Row("no-container-entrypoint", "", "", "do not run the image's entry point (default)")),
     ("as", Row("x11", "", "[=nodes]", refused="X11 is not forwarded")),
+    ("bas", Row("context", "", "name", no_effect="jobs have no SELinux context")),
+    ("bas", AUTOCOMPLETE),
     ("bas", Row("uid", "", "user", "submit as this user (root)")),
     ("bas", Row("gid", "", "group", "submit with this group (root)")),
     ("b", Row("ignore-pbs", "", "", "ignore #PBS and #BSUB lines")),
-    ("bas", Row("power", "", "flags", refused="power management is not built")),
+    ("bas", Row("power", "", "flags", no_effect="power is not managed")),
     ("bas", Row("reboot", "", "", "reboot the nodes before the job (administrators)")),
     ("as", Row("immediate", "I", "[=seconds]", "fail unless the job starts at once, or within this time")),
     # -- srun: the step
@@ -184,20 +193,24 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("epilog", "", "program", "program to run here after the step (none: overrides the cluster's)")),
     ("s", Row("bcast", "", "[=path]", "first copy the program to the nodes, to this path")),
     ("s", Row("interactive", "", "", "run as the job's interactive step (used by salloc)")),
-    ("s", Row("bcast-exclude", "", "paths", refused="shared libraries are not copied")),
-    ("s", Row("send-libs", "", "[=yes|no]", refused="shared libraries are not copied")),
+    ("s", Row("bcast-exclude", "", "paths", "shared libraries not to copy (none is)")),
+    ("s", Row("send-libs", "", "[=yes|no]", "no; shared libraries are not copied, which a warning says")),
     ("s", Row("compress", "", "[=type]", "with --bcast: compress the transfer (zlib, none)")),
     ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
     ("s", Row("het-group", "", "expr", "components that the step runs in: 0,2 or 0-2")),
-    ("s", Row("accel-bind", "", "options", refused="use --gpu-bind")),
+    ("s", Row("pack-group", "", "expr", alias="het-group")),
+    ("s", Row("whole", "", "", "use all of the job's CPUs on the nodes (default)")),
+    ("s", Row("ignore-signals", "", "signals", refused="trap them in a script around srun")),
+    ("s", Row("parsable", "", "", refused="srun does not leave a step behind (--async)")),
+    ("s", Row("accel-bind", "", "options", no_effect="GPUs are bound by --gpu-bind")),
     ("s", Row("external-launcher", "", "", refused="other launchers start their tasks through srun")),
     ("s", Row("async", "", "", refused="put srun into the background instead")),
     ("s", Row("wait-for-children", "", "", refused="a step ends with its tasks")),
     ("s", Row("resv-ports", "", "[=count]", "reserve ports on the nodes of the step (MpiParams=ports)")),
-    ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf applies")),
+    ("s", Row("msg-timeout", "", "seconds", no_effect="MessageTimeout of slurm.conf applies")),
     ("s", Row("threads", "T", "count", "ignored: the controller launches the step")),
     ("s", Row("treewidth", "", "width", "nodes connected to srun directly; others go through them")),
-    ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
+    ("s", Row("slurmd-debug", "", "level", no_effect="scontrol setdebug sets what daemons log")),
     # -- salloc
     ("a", Row("no-shell", "", "", "only create the allocation, run no command")),
     ("a", Row("kill-command", "K", "[=signal]", "end the command when the allocation ends")),
@@ -210,6 +223,9 @@ _ABOUT = (
     Row("usage", "", "", "print a short usage"),
     Row("version", "V", "", "print the version"),
 )
+
+#: why an option that is taken has no effect, by its name
+NO_EFFECT = {row.name: row.no_effect for _letters, row in _TABLE if row.no_effect}
 
 
 def rows_of(letter: str) -> tuple[Row, ...]:

@@ -206,6 +206,15 @@ def _binding(option: str) -> Callable[[Fields, str, Source], None]:
     return set_binding
 
 
+def _hardware(option: str) -> Callable[[Fields, str, Source], None]:
+    def check(fields: Fields, text: str, source: Source) -> None:
+        from spritz.cli.jobs.submit.hardware import SETTERS as HARDWARE
+
+        HARDWARE[option](fields, text, source)
+
+    return check
+
+
 def _dependencies(fields: Fields, value: str, source: Source) -> None:
     from spritz.notation import dependency
 
@@ -401,6 +410,19 @@ _OF_CONTAINERS = (
     "container-entrypoint-log",
 )
 
+_OF_HARDWARE = (
+    "accel-bind",
+    "bbf",
+    "core-spec",
+    "cpu-freq",
+    "gpu-freq",
+    "msg-timeout",
+    "oom-kill-step",
+    "profile",
+    "send-libs",
+    "thread-spec",
+)
+
 SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "job-name": _text("name"),
     "account": _text("account"),
@@ -479,6 +501,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "open-mode": _open_mode,
     "chdir": _directory,
     **{name: _container(name) for name in _OF_CONTAINERS},
+    **{name: _hardware(name) for name in _OF_HARDWARE},
     "mail-type": _mail_type,
     "mail-user": _text("mail_user"),
     "signal": _signal,

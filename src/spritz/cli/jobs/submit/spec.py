@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.jobs.submit.gpu_counts import contradiction
 from spritz.cli.jobs.submit.refusals import Fields, Refusal, Source
+from spritz.cli.jobs.submit.rows import NO_EFFECT
 from spritz.cli.jobs.submit.setters import SETTERS, read_hosts
 from spritz.model.errors import SpritzError
 from spritz.model.job.record import JobSpec
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def source_of(context: Context) -> Source:
     """The context in which this command's option values are parsed."""
-    return Source(None, context.cwd, context.environ, context.err)
+    return Source(None, context.cwd, context.environ, context.err, context.warn)
 
 
 def build(values: Values, source: Source, *, defaults: Fields | None = None) -> JobSpec:
@@ -41,6 +42,8 @@ def fields_of(values: Values, source: Source, *, defaults: Fields | None = None)
                 setter(fields, value, source)
             except NotationError as error:
                 raise SpritzError(str(error)) from error
+        if key in NO_EFFECT:
+            source.warn(f"--{key} has no effect: {NO_EFFECT[key]}")
     _arbitrary(fields, source)
     _tasks_of_shape(fields, extra="extra-node-info" in values)
     _tasks_of_gpus(fields)
