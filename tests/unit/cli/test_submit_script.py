@@ -100,11 +100,24 @@ ENVIRON = {"A": "1", "B": "2", "SLURM_CONF": "/c", "PATH": "/bin"}
         ("NIL", {"SLURM_CONF": "/c"}),
         ("A,C=3", {"A": "1", "C": "3", "SLURM_CONF": "/c"}),
         ("ALL,C=3,NOSUCH", ENVIRON | {"C": "3"}),
-        ("C='a,b'", {"C": "a,b", "SLURM_CONF": "/c"}),
+        ("C='a,b'", {"C": "'a,b'", "SLURM_CONF": "/c"}),
+        ("\"C=a,b\",'D=e,f'", {"C": "a,b", "D": "e,f", "SLURM_CONF": "/c"}),
+        ('C={"a": 1},D=x"y,"z', {"C": '{"a": 1}', "D": 'x"y,"z', "SLURM_CONF": "/c"}),
+        ("all,C=3", ENVIRON | {"C": "3"}),
+        ("C=\"it's", {"C": "\"it's", "SLURM_CONF": "/c"}),
     ],
 )
 def test_export_lets_through_what_it_says(export: str | None, kept: dict[str, str]) -> None:
     assert request_context.exported(context(environ=ENVIRON), export) == kept
+    login = export not in (None, "NIL") and "PATH" not in kept
+    assert request_context.needs_login_environment(export) == login
+
+
+def test_an_open_quote_in_export_is_told() -> None:
+    """Source: Slurm 22.05, which submits the job all the same."""
+    here = context(environ=ENVIRON)
+    assert request_context.exported(here, "ALL,C=it's,D=2") == ENVIRON | {"C": "it's,D=2"}
+    assert here.stderr.getvalue() == "sbatch: error: Improperly formed environment variable (C=it's,D=2)\n"  # type: ignore[attr-defined]
 
 
 def test_variables_of_the_job_around_do_not_leak_into_one_submitted_from_it() -> None:

@@ -71,13 +71,15 @@ def exported(context: Context, export: str | None) -> dict[str, str]:
     slurm_variables = {name: value for name, value in environ.items() if name.startswith(("SLURM_", "SPANK_"))}
     if export.upper() in ("NONE", "NIL"):
         return slurm_variables
-    words = _export_words(export)
-    chosen = dict(environ) if "ALL" in words else slurm_variables
+    words, unclosed = _export_words(export)
+    if unclosed:
+        context.error(f"Improperly formed environment variable ({unclosed})")
+    chosen = dict(environ) if _has_all(words) else slurm_variables
     for word in words:
         name, equals, value = word.partition("=")
         if equals:
             chosen[name] = value
-        elif name in environ and word != "ALL":
+        elif name in environ and word.upper() != "ALL":
             chosen[name] = environ[name]
     return chosen
 
@@ -86,7 +88,11 @@ def needs_login_environment(export: str | None) -> bool:
     """Whether `--export` lacks ALL: a batch script then gets its user's login environment."""
     if not export or export.upper() in ("ALL", "NIL"):
         return False
-    return "ALL" not in _export_words(export)
+    return not _has_all(_export_words(export)[0])
+
+
+def _has_all(words: list[str]) -> bool:
+    return any(word.upper() == "ALL" for word in words)
 
 
 #: Variables that describe the enclosing job, and are wrong in a job that is submitted from inside it.
@@ -154,24 +160,24 @@ def least_environment(entry: struct_passwd) -> dict[str, str]:
     }
 
 
-def _export_words(export: str) -> list[str]:
-    """The words of --export, separated by commas; commas inside quotes do not separate."""
-    words, current, quote = [], "", ""
-    for letter in export:
-        if quote:
-            if letter == quote:
-                quote = ""
-            else:
-                current += letter
-        elif letter in "'\"":
-            quote = letter
-        elif letter == ",":
-            words.append(current)
-            current = ""
-        else:
-            current += letter
-    words.append(current)
-    return [word for word in words if word]
+def _export_words(export: str) -> tuple[list[str], str]:
+    """The words of --export, separated by commas, and the one whose quotes are not closed ("": none).
+
+    Commas inside quotes do not separate. Quotes belong to a value unless they enclose the whole word: JSON stays JSON.
+    Source: Slurm 22.05 and 26.05, which take such an open word as it is, after an error.
+    """
+    words, start, single, double = [], 0, False, False
+    for end, letter in enumerate((*export, "")):
+        if letter == "'":
+            single = not single
+        elif letter == '"':
+            double = not double
+        elif letter in (",", "") and not (single or double):
+            word = export[start:end]
+            words.append(word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word)
+            start = end + 1
+    unclosed = export[start:] if single or double else ""
+    return [word for word in (*words, unclosed) if word], unclosed
 
 
 def environment_file(path: str) -> dict[str, str]:
