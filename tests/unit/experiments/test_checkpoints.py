@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from spritz.experiments.commands import checkpoints as command
+from spritz.experiments.job import states
 from spritz.experiments.results import checkpoints
 from spritz.experiments.results.checkpoints import Checkpoint
 from spritz.experiments.results.metrics import Point
+from tests.unit.experiments.test_space import Terminal, add, home
+
+__all__ = ["home"]
 
 
 def put(path: Path, at: float, size: int = 10) -> Path:
@@ -95,3 +101,21 @@ def test_a_value_comes_from_the_name_or_from_the_time(tmp_path: Path) -> None:
     points = [Point("acc", 0.1, None, 90.0), Point("acc", 0.2, None, 99.0), Point("acc", 0.3, None, 110.0)]
     assert checkpoints.value_of(item, "acc", points) == 0.2
     assert checkpoints.value_of(item, "loss", points) is None
+
+
+def test_pruning_takes_none_of_another_run_in_a_directory_that_runs_share(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--checkpoint-dir DIR` is DIR/RUN."""
+    monkeypatch.setattr(states, "refresh", lambda *_: None)
+    options = {"checkpoint_dir": str(tmp_path / "kept")}
+    for name in ("a-1", "b-1"):
+        add(home, name, options=options)
+        for step in (1, 2):
+            put(tmp_path / "kept" / name / f"step-{step}.ckpt", 10 + step)
+    terminal = Terminal()
+    arguments = Namespace(run="a-1", keep_last=1, keep_best=None, prune=True, dir=[], json=False)
+    assert command.run(arguments, terminal) == 0, terminal.errors
+    left = sorted(str(path.relative_to(tmp_path / "kept")) for path in tmp_path.glob("kept/*/*"))
+    assert left == ["a-1/step-2.ckpt", "b-1/step-1.ckpt", "b-1/step-2.ckpt"]
+    assert "b-1" not in terminal.text

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from spritz.experiments.checkpointing import Checkpointer, FencedOut
+from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import resuming, states
+from spritz.experiments.job.settings import RunOptions
 from spritz.experiments.records import lives, record
 from spritz.experiments.results import metrics
 from spritz.experiments.sweeps import trials
-from tests.unit.experiments.test_resuming import Job
+from tests.unit.experiments.test_resuming import Job, text
 
 #: Does what the files of its life tell it: `save-LIFE` a checkpoint, `end-LIFE` its end with the status in it.
 WORK = f"""exec {sys.executable} -c '
@@ -285,3 +287,39 @@ def test_who_has_taken_over_is_known_in_the_job(tmp_path: Path) -> None:
     (tmp_path / "lives").mkdir()
     (tmp_path / "lives" / "2").symlink_to("7.1@b")
     assert lives.newer(inside) == "7.1@b"
+
+
+def claiming(directory: Path, *, mark: str) -> Twice:
+    """A run of the name `r-1` that keeps its checkpoints outside of its directory."""
+    directory.mkdir()
+    run = Twice(directory, "ls -A $SPRITZ_CHECKPOINT_DIR; touch $SPRITZ_CHECKPOINT_DIR/step-1.ckpt")
+    made = text(directory, resumable=True, checkpoint_dir=str(directory.parent / "kept")).replace("0" * 64, mark * 64)
+    (directory / "job.sh").write_text(made)
+    return run
+
+
+def test_another_run_of_the_name_gets_no_checkpoints_of_a_directory_outside(tmp_path: Path) -> None:
+    """Names are those of a user in a home, and a removed run leaves its name, and its checkpoints there."""
+    run, other = claiming(tmp_path / "a", mark="0"), claiming(tmp_path / "b", mark="1")
+    with run.life() as first:
+        assert first.wait(60) == 0, run.story()
+    (tmp_path / "kept" / "r-1" / ".life-1-0@r-1").mkdir()  # of a start that runs
+    with other.life() as second:
+        said = second.communicate(timeout=60)[1]
+    assert f"kept/r-1 has the checkpoints of another run, {tmp_path}/a" in said
+    assert other.events() == ["started", "ended"]
+    assert states.from_events(record.events(tmp_path / "b"))["exit_code"] == 66
+    assert (tmp_path / "kept" / "r-1" / ".life-1-0@r-1").is_dir()
+    options = RunOptions(checkpoint_dir=str(tmp_path / "kept"))
+    (tmp_path / "a" / "r-1").mkdir()
+    with pytest.raises(ExperimentError, match=rf"checkpoints of another run, {tmp_path}/a"):
+        resuming.need_own_directory(tmp_path / "a" / "r-1", options, "1" * 64)
+    resuming.need_own_directory(tmp_path / "a" / "r-2", options, "1" * 64)
+
+
+def test_a_run_that_starts_again_has_its_checkpoints_outside(tmp_path: Path) -> None:
+    run = claiming(tmp_path / "a", mark="0")
+    (tmp_path / "a" / "work.sh").write_text("cd $SPRITZ_CHECKPOINT_DIR; [ -e x ] && exit; touch x; exit 1")
+    for status in (1, 0):
+        with run.life() as process:
+            assert process.wait(60) == status, run.story()

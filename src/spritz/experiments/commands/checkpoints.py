@@ -13,7 +13,7 @@ from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import ANY_RUN_HELP, Terminal, reporting, size
-from spritz.experiments.job import states, submission
+from spritz.experiments.job import resuming, states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.store import Store
 from spritz.experiments.results import checkpoints, metrics
@@ -48,8 +48,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if arguments.prune and not policy:
         raise ExperimentError("--prune needs a policy", hint="--keep-last N, --keep-best METRIC, or both", exit_code=2)
     roots = [directory, *(Path(item).absolute() for item in arguments.dir)]
-    if known.options.get("checkpoint_dir"):
-        roots.append(Path(known.options["checkpoint_dir"]))
+    if (elsewhere := resuming.kept_elsewhere(directory, known.options)) is not None:
+        roots.append(elsewhere)
     if known.runs_in_place:
         roots.append(Path(known.surroundings.get("variables", {}).get("PWD", directory)))
     listed = checkpoints.find(roots, tracked=_tracked(base, directory, known), since=known.created_at)

@@ -57,7 +57,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             hint="`spritz run --resumable` starts runs that can be paused; `spritz cancel` stops this one for good",
         )
     grace = resuming.grace_seconds(options) if arguments.grace is None else arguments.grace
-    checkpoints = resuming.checkpoint_directory(directory, old.name, options)
+    checkpoints = resuming.checkpoint_directory(directory, options)
     resuming.ask_to_stop(directory, entry.job_id, resuming.stop_signal(options))
     terminal.err(f"spritz: asked {entry.name} to save its state; waiting up to {grace:g} s for it\n")
     entry = _wait(store, entry, grace)

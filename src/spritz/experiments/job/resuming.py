@@ -8,10 +8,14 @@ A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT. `rec
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from spritz.experiments.cluster import slurm
 from spritz.experiments.errors import ExperimentError
@@ -25,6 +29,24 @@ OPTIONS = ("resumable", "max_time", "grace", "stop_signal", "max_stalls", "check
 SAVED = 75
 #: Exit statuses of job.sh if restarts made no progress, and if --max-time is used up.
 STALLED, TIME_UP = 76, 124
+
+#: Link in a checkpoint directory outside of the run's: the first run to make it has the directory.
+_CLAIM_NAME = ".run"
+_CLAIM = """\
+mkdir -p "$SPRITZ_CHECKPOINT_DIR"
+ln -sT "$SPRITZ_RUN_DIR@{mark}" "$SPRITZ_CHECKPOINT_DIR/{claim}" 2>/dev/null
+owner=$(readlink "$SPRITZ_CHECKPOINT_DIR/{claim}")
+if [ "$owner" != "$SPRITZ_RUN_DIR@{mark}" ]; then
+    if [ -n "$owner" ]; then
+        echo "spritz: $SPRITZ_CHECKPOINT_DIR has the checkpoints of another run, ${{owner%@*}}:" \
+            "remove them, or name this run otherwise (--name)" >&2
+    else
+        echo "spritz: $SPRITZ_CHECKPOINT_DIR cannot be written" >&2
+    fi
+    unfence() {{ :; }}
+    finish 66
+fi
+"""
 
 #: File in the run's directory that requests a pause.
 PAUSE = "pause"
@@ -63,6 +85,13 @@ def check(options: RunOptions) -> None:
         raise ExperimentError(f"--grace={options.grace}: at most 65535 seconds, as in sbatch --signal", exit_code=2)
     if options.max_time:
         total_seconds(options.max_time)
+
+
+def placed(options: RunOptions) -> RunOptions:
+    """The options with the checkpoint directory as an absolute path: commands look for it from elsewhere."""
+    if not options.checkpoint_dir:
+        return options
+    return replace(options, checkpoint_dir=str(Path(options.checkpoint_dir).expanduser().absolute()))
 
 
 def grace_seconds(options: RunOptions) -> int:
@@ -142,19 +171,49 @@ def guard(options: RunOptions, *, handled: bool = False) -> str:
     return f'bash -c \'trap "" {stop_signal(options)}; exec "$@"\' run '
 
 
-def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Path:
-    """The checkpoint directory, which all starts of the run share."""
+def checkpoint_directory(directory: Path, options: RunOptions) -> Path:
+    """The checkpoint directory, which all starts of the run share. `directory`: the run's, whose name it keeps when it
+    is renamed.
+    """
     if options.checkpoint_dir:
-        return Path(options.checkpoint_dir).expanduser().absolute() / name
+        return Path(placed(options).checkpoint_dir) / directory.name
     return directory / "checkpoints"
 
 
-def environment_line(options: RunOptions) -> str:
-    """A line of the shell with the variables of the contract; SPRITZ_RUN and SPRITZ_RUN_DIR must be set before."""
+def kept_elsewhere(directory: Path, options: Mapping[str, Any]) -> Path | None:
+    """The checkpoint directory of a recorded run that is outside of its directory; None if there is none, or if its
+    record does not say where it is. `options` are those of the record.
+    """
+    place = options.get("checkpoint_dir")
+    if not place or not Path(place).expanduser().is_absolute():
+        return None
+    return checkpoint_directory(directory, RunOptions(checkpoint_dir=place))
+
+
+def environment_lines(options: RunOptions, mark: str) -> str:
+    """Lines of the shell with the variables of the contract; SPRITZ_RUN and SPRITZ_RUN_DIR must be set before.
+
+    `mark` distinguishes the run from others of its name: those of other users and homes, and removed ones.
+    """
     place = '"$SPRITZ_RUN_DIR"/checkpoints'
     if options.checkpoint_dir:
-        place = f'{shlex.quote(str(Path(options.checkpoint_dir).expanduser().absolute()))}/"$SPRITZ_RUN"'
-    return f"export SPRITZ_CHECKPOINT_DIR={place} SPRITZ_RESTART=$restart"
+        place = f'{shlex.quote(placed(options).checkpoint_dir)}/"$SPRITZ_RUN"'
+    lines = f"export SPRITZ_CHECKPOINT_DIR={place} SPRITZ_RESTART=$restart\n"
+    return lines + _CLAIM.format(claim=_CLAIM_NAME, mark=mark) if options.checkpoint_dir else lines
+
+
+def need_own_directory(directory: Path, options: RunOptions, mark: str) -> None:
+    """Raises ExperimentError if the run's checkpoint directory is seen to have checkpoints of another run."""
+    if not options.checkpoint_dir:
+        return
+    place = checkpoint_directory(directory, options)
+    with suppress(OSError):  # not there yet, or only nodes have it
+        owner = os.readlink(place / _CLAIM_NAME)
+        if owner != f"{directory}@{mark}":
+            raise ExperimentError(
+                f"{place} has the checkpoints of another run, {owner.rpartition('@')[0]}",
+                hint="remove them, or name this run otherwise: --name",
+            )
 
 
 def install_module(home: Path) -> Path:

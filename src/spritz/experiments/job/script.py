@@ -268,7 +268,7 @@ def _preparation(job: Job) -> str:
     code = _checkout(job)
     place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
     return "".join((
-        f"{resuming.environment_line(job.options)}\nfence\n",
+        f"{resuming.environment_lines(job.options, job.mark)}fence\n",
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
         _SETTING_ASIDE.format(version=job.trials.version) if job.tree and job.trials and job.trials.version > 1 else "",

@@ -183,6 +183,9 @@ class PreparedRequest:
     ) -> str:
         """The batch script of a run, or of a sweep with this record. Raises ExperimentError."""
         request, code = self.request, self.code
+        mark = hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest()
+        first = directory if trials is None else directory.with_name(f"{directory.name}.1")
+        resuming.need_own_directory(first, options, mark)
         if request.restored is not None:
             command = request.restored.words(command, request.directory)
         return script.text(
@@ -200,7 +203,7 @@ class PreparedRequest:
                 inside=program(self.base),
                 event_files=copied_by_content(Path(event_files.__file__), self.base / "inside", "events-{digest}.py"),
                 tracked=self.tracked is not None,
-                mark=hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest(),
+                mark=mark,
                 secret_names=secrets.names(self.environment),
                 modules=resuming.install_module(self.base),
                 imports=sources.install(self.base),
@@ -226,7 +229,7 @@ def prepare(
     if the caller knows better which words are secret. Raises ExperimentError.
     """
     resuming.check(request.options)
-    request = in_container(request)
+    request = in_container(replace(request, options=resuming.placed(request.options)))
     base = home()
     need_space(base, bytes_needed)
     code = request.code

@@ -28,6 +28,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
      "the job ran out of main memory: ask for more with --mem"),
     (r"unable to (?:mmap|write to file </torch|open shared memory object)|insufficient shared memory|^Bus error|SIGBUS",
      "/dev/shm is full or too small for the workers of a DataLoader: fewer workers, or more memory for the job"),
+    (r"^spritz: .* has the checkpoints of another run", "its checkpoint directory (--checkpoint-dir) is not its own"),
     (r"CUDA driver version is insufficient|The NVIDIA driver on your system is too old|CUDA error: no kernel image",
      "this build of the framework does not fit the node's driver or GPU: another build, or nodes by --constraint"),
     (r"No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver|Torch not compiled with CUDA",

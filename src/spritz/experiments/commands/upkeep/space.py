@@ -20,7 +20,6 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting, size
 from spritz.experiments.job import resuming, states, submission
-from spritz.experiments.job.settings import RunOptions
 from spritz.experiments.records import record, space
 from spritz.experiments.records.space import Space
 from spritz.experiments.records.store import Entry, Query, Store
@@ -177,9 +176,7 @@ def _checkpoints_elsewhere(directory: Path, shared: dict[str, dict[str, Any]]) -
         options = record.read(directory, shared).options
     except (OSError, ExperimentError):
         return None
-    if not (place := options.get("checkpoint_dir")) or not Path(place).expanduser().is_absolute():
-        return None
-    return resuming.checkpoint_directory(directory, directory.name, RunOptions(checkpoint_dir=place))
+    return resuming.kept_elsewhere(directory, options)
 
 
 def _shared(store: Store, entries: Iterable[Entry]) -> dict[str, Space]:
