@@ -16,7 +16,7 @@ import pytest
 
 from spritz.experiments.checkpointing import Checkpointer, FencedOut
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.job import resuming, states
+from spritz.experiments.job import resuming, script, states
 from spritz.experiments.job.settings import RunOptions
 from spritz.experiments.records import lives, record
 from spritz.experiments.results import metrics
@@ -287,6 +287,56 @@ def test_who_has_taken_over_is_known_in_the_job(tmp_path: Path) -> None:
     (tmp_path / "lives").mkdir()
     (tmp_path / "lives" / "2").symlink_to("7.1@b")
     assert lives.newer(inside) == "7.1@b"
+
+
+TRIALS = script.Trials(
+    sweep=Path("s"), shared=Path("s"), version=1, variables={}, python="python3", asks=False, watched=False, retries=0,
+    size=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("trials", [None, TRIALS], ids=["run", "trial"])
+@pytest.mark.parametrize(
+    ("said", "runs"),
+    [
+        ([], True),
+        ([("started", 1), ("ended", 1, 0)], False),
+        ([("started", 1), ("ended", 1, 1)], True),
+        ([("started", 1)], True),
+        ([("started", 1), ("started", 2), ("ended", 2, 0)], False),
+        ([("started", 1), ("started", 2), ("ended", 1, 0)], True),
+        ([("started", 9), ("started", 10), ("ended", 10, 0)], False),
+        ([("started", None), ("ended", None, 0)], False),
+    ],
+)
+def test_a_job_that_slurm_starts_again_does_not_run_over_a_result(
+    tmp_path: Path, trials: script.Trials | None, said: list[tuple[str, int | None, int]], runs: bool
+) -> None:
+    """Slurm requeues a job whose node was lost before it could report its end."""
+    (tmp_path / "lives").mkdir()
+    for event, life, *status in said:
+        numbers = {} if life is None else {"life": life}
+        with (tmp_path / f"events.n{life}.jsonl").open("a") as file:
+            file.write(line(event=event, at=1.0, restart=0, **numbers, **({"status": status[0]} if status else {})))
+        if life is not None:
+            with suppress(FileExistsError):
+                (tmp_path / "lives" / str(life)).symlink_to("7.0@n1")
+    lines = f"{script._life(trials)}\necho runs\n"
+    variables = {"PATH": os.environ["PATH"], "SPRITZ_RUN_DIR": str(tmp_path), "SPRITZ_RUN": "r-1"}
+    done = subprocess.run(
+        ["bash", "-c", lines], env={**variables, "SLURM_ARRAY_JOB_ID": "7"}, text=True, capture_output=True
+    )
+    assert done.stdout == ("runs\n" if runs else "")
+    assert ("has its result already" in done.stderr) is not runs
+
+
+def test_a_run_whose_job_is_started_again_keeps_its_result(tmp_path: Path) -> None:
+    run = Twice(tmp_path, "echo ran >> ran; exit 0")
+    for _ in range(2):
+        with run.life() as process:
+            assert process.wait(60) == 0, run.story()
+    assert (tmp_path / "ran").read_text() == "ran\n"
+    assert run.events() == ["started", "ended"]
 
 
 def claiming(directory: Path, *, mark: str) -> Twice:

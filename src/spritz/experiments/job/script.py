@@ -393,19 +393,27 @@ def _word(word: str, trials: Trials | None) -> str:
     return "".join(quoted) or "''"
 
 
+#: Nothing runs over a result, which is that of the newest life: Slurm requeues a job whose end its node did not report.
+_RESULT = r"""# Nothing runs over a result, which is that of the newest life.
+newest=$(ls "$SPRITZ_RUN_DIR/lives" 2>/dev/null | sort -n | tail -n 1)
+if cat "$SPRITZ_RUN_DIR"/events*.jsonl 2>/dev/null | grep -E '"event": "(started|ended)"' |
+    grep "${newest:+\"life\": $newest,}" | tail -n 1 | grep -q '"event": "ended".*"status": 0[,}]'
+then
+    echo "spritz: $SPRITZ_RUN has its result already, and does not run again over it: \`spritz rerun\` repeats it" >&2
+    exit 0
+fi"""
+
+
 def _life(trials: Trials | None) -> str:
     """Lines that count the run's starts: Slurm counts restarts of a job, but a trial may continue in another job."""
     if trials is None:
-        return "restart=${SLURM_RESTART_COUNT:-0}"
-    return """\
+        return f"restart=${{SLURM_RESTART_COUNT:-0}}\n{_RESULT}"
+    return f"""\
 # A trial belongs to a single array: a task that finds another array's claim has nothing to do.
 array=$SLURM_ARRAY_JOB_ID
 ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
-[ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
-# Nothing runs over a result, which is that of the newest life.
-newest=$(ls "$SPRITZ_RUN_DIR/lives" 2>/dev/null | sort -n | tail -n 1)
-cat "$SPRITZ_RUN_DIR"/events*.jsonl 2>/dev/null | grep -E '"event": "(started|ended)"' |
-    grep "${newest:+\"life\": $newest,}" | tail -n 1 | grep -q '"event": "ended".*"status": 0[,}]' && exit 0
+[ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || {{ echo "spritz: another job has this trial" >&2; exit 0; }}
+{_RESULT}
 restart=$(cat "$SPRITZ_RUN_DIR"/events*.jsonl 2>/dev/null | grep -c '"event": "started"')"""
 
 
