@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tarfile
 import tempfile
@@ -35,7 +34,6 @@ _ENTRIES = frozenset({
     "README.md", "requirements.txt", "run.json", "events.jsonl", metrics.FILE, event_files.LOGGED, "log", "code",
     "sources", "files",
 })  # fmt: skip
-_SOURCE = re.compile(r"\w[\w.-]*")
 _REPEAT = """
 ## Repeat it
 
@@ -184,8 +182,6 @@ def _recorded(archive: Path, root: Path) -> tuple[Run, dict[str, str]]:
         run = record.read(root)
         trees = {"code": str(run.code["tree"])}
         for source in snapshot.Snapshot.of(run.code).sources:
-            if not _SOURCE.fullmatch(source.name):
-                raise ExperimentError(f"{archive}: a source of its code cannot be named {source.name}")
             trees[f"sources/{source.name}"] = source.tree
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ExperimentError(f"{archive}: its run.json is damaged: {error}") from error

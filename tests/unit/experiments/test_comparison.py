@@ -91,7 +91,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         run = Run(
             name=f"t-{number}", user=submission.user(), created_at=float(number), group="g" if number > 1 else "",
             command=["python", "t.py", "--lr", rate],
-            code={"commit": "c" * 40, "tree": str(number) * 40, "dirty": True},
+            code={"commit": "c" * 40, "tree": str(number) * 40, "dirty": True, "root": "/", "directory": "."},
             surroundings={"python": {"python": "3.12", "packages": [f"torch=={version}", "numpy==2"]}},
         )  # fmt: skip
         record.write(directory, run)

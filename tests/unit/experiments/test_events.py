@@ -17,6 +17,7 @@ def on(node: str, directory: Path, *lines: str) -> None:
 
 def line(event: str, at: float, restart: int | None = None) -> str:
     life = "" if restart is None else f', "restart": {restart}'
+    life += ', "status": 0' if event == "ended" else ""
     return f'{{"event": "{event}", "at": {at}{life}}}\n'
 
 
@@ -74,7 +75,7 @@ def test_events_of_an_earlier_release_are_read_with_those_of_this(tmp_path: Path
 def test_a_torn_line_loses_no_other(tmp_path: Path, torn: str) -> None:
     on("a", tmp_path, line("started", 1.0, 0), torn, line("ended", 3.0, 0), torn)
     assert names(tmp_path) == ["started", "ended"]
-    assert events.read(tmp_path)[-1] == {"event": "ended", "at": 3.0, "restart": 0}
+    assert events.read(tmp_path)[-1] == {"event": "ended", "at": 3.0, "restart": 0, "status": 0}
 
 
 def test_what_is_no_event_is_left_out(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from spritz.experiments.records.store import Query, Store
 def home(tmp_path: Path) -> Path:
     (tmp_path / "sweeps" / "s-1").mkdir(parents=True)
     record.write_json(
-        tmp_path / "sweeps" / "s-1" / "shared.json", {"code": {"tree": "T", "branch": "main"}, "tags": ["grid"]}
+        tmp_path / "sweeps" / "s-1" / "shared.json",
+        {"code": {"tree": "T", "branch": "main", "root": "/", "directory": "."}, "tags": ["grid"]},
     )
     return tmp_path
 

@@ -120,7 +120,7 @@ def test_trimming_leaves_runs_that_may_be_running_and_what_runs_wrote(
     tree = snapshot.take(tmp_path / "project", store).tree
     places = {}
     for name, state in (("ended-1", "FAILED"), ("lost-1", "LOST"), ("going-1", "RUNNING"), ("held-1", "PAUSED")):
-        directory = add(home, name, state, code={"tree": tree})
+        directory = add(home, name, state, code={"tree": tree, "root": "/", "directory": "."})
         lines = snapshot.checkout_lines(store, tree, str(directory / "code"))
         subprocess.run(["bash", "-c", lines], check=True)
         (directory / "code" / "out").write_text("result")

@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,10 @@ from spritz.experiments.records.database import READ_ONLY
 from spritz.experiments.records.record import Run, Unreadable
 from spritz.experiments.records.store import Entry, Query, Store
 from spritz.experiments.results import metrics
+
+#: Directories in that of a run whose files are read, and most bytes of a file that is read at once.
+_READ = ("log", "python", "imports", "usage", "objects", "environments")
+_BYTES_MAX = 256 << 20
 
 
 def find(store: Store, name: str, user: str, *, need_code: bool = False) -> tuple[Store, Entry]:
@@ -44,6 +49,8 @@ def find(store: Store, name: str, user: str, *, need_code: bool = False) -> tupl
         if theirs.home != store.home and os.path.isdir(directory):
             raise _unreadable(owner, directory) from None
         raise
+    if odd := unfit(Path(entry.directory)):
+        raise ExperimentError(f"{owner}/{entry.name} cannot be read: {odd}")
     try:
         run = record.read(Path(entry.directory))
     except Unreadable:
@@ -165,8 +172,9 @@ def _index(home: Path, owner: str) -> Store | None:
             return theirs
     try:
         directories = [home / "runs" / name for name in _shared(home)]
-    except OSError:
+    except (OSError, ValueError):
         return None
+    directories = [directory for directory in directories if not unfit(directory)]
     theirs = Store(home, "sqlite:///:memory:", foreign=True)
     rows = list(rebuilding.rows(directories, owner, {}))
     for _, _, values in rows:
@@ -181,11 +189,43 @@ def _index(home: Path, owner: str) -> Store | None:
 
 def _shared(home: Path) -> list[str]:
     """Names of the directories of runs that may be readable. Raises OSError."""
+    path = home / SHARED_RUNS
     try:
-        text = (home / SHARED_RUNS).read_text(encoding="utf-8")
+        if _odd(path):
+            return []
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return sorted(os.listdir(home / "runs"))
     return [name for name in dict.fromkeys(text.splitlines()) if name and "/" not in name]
+
+
+def unfit(directory: Path) -> str:
+    """What in another's run would not be read to an end, as a pipe, a device or a file without bound; "" if nothing."""
+    try:
+        for place, folders, names in os.walk(directory):
+            if Path(place) == directory:
+                folders[:] = [name for name in folders if name in _READ]
+            for name in names:
+                if what := _odd(Path(place, name)):
+                    return what
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _odd(path: Path) -> str:
+    """Why the file is not for reading; "" if it is. Raises OSError."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        if path.is_symlink() and not isinstance(error, PermissionError):
+            return ""  # to nothing
+        raise
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        return f"{path} is no plain file"
+    if status.st_size > _BYTES_MAX and path.parent.name != "log" and path.name not in metrics.FILES:
+        return f"{path} has {status.st_size >> 20} MiB"
+    return ""
 
 
 def _unreadable(owner: str, place: Path) -> Unreadable:

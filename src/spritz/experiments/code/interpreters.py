@@ -14,7 +14,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from spritz.experiments import imports
 from spritz.experiments.code import runners
@@ -22,6 +24,25 @@ from spritz.experiments.code import runners
 PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 #: Of a script: the interpreter's path, or the program that env(1) looks up.
 _SHEBANG = re.compile(rb"#!\s*(?:/usr/bin/env\s+)?(\S*python[0-9.]*)")
+
+
+class Facts(TypedDict, total=False):
+    """What commands rely on in what is known of an interpreter; the file may be another user's."""
+
+    python: str
+    executable: str
+    prefix: str
+    packages: list[str]
+
+
+class _Report(TypedDict):
+    id: str
+    executable: str
+    modules: int
+
+
+class _Imported(TypedDict):
+    files: dict[str, str]
 
 
 def of_command(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str | None:
@@ -121,18 +142,20 @@ def of_run(home: Path, directory: Path, command: Sequence[str] = (), expected: s
 
     `expected`: the environment that the command's runner was to use; the runner's own interpreter counts less.
     """
-    written: list[dict[str, Any]] = []
+    written: list[_Report] = []
     for path in (directory / "python").glob("*.json"):
-        with suppress(OSError, ValueError):
-            written.append(json.loads(path.read_text(encoding="utf-8")))
+        with suppress(OSError, ValueError, RecursionError):
+            written.append(msgspec.convert(json.loads(path.read_text(encoding="utf-8")), _Report))
     if not written:
         return {}
     if runners.runner(command) and expected:
         place = os.path.join(os.path.realpath(expected), "bin")
         written = [report for report in written if os.path.dirname(report["executable"]) == place] or written
-    chosen = max(written, key=lambda report: int(report["modules"]))
-    with suppress(OSError, ValueError):
-        known: dict[str, Any] = json.loads((home / "environments" / f"{chosen['id']}.json").read_text(encoding="utf-8"))
+    chosen = max(written, key=lambda report: report["modules"])
+    with suppress(OSError, ValueError, RecursionError):
+        name = os.path.basename(f"{chosen['id']}.json")
+        known: dict[str, Any] = json.loads((home / "environments" / name).read_text(encoding="utf-8"))
+        msgspec.convert(known, Facts)
         return known
     return {"executable": chosen["executable"]}
 
@@ -141,6 +164,7 @@ def imported_from_outside(directory: Path) -> dict[str, str]:
     """Path -> SHA-256 of each file that the run's processes imported and that was not frozen."""
     files: dict[str, str] = {}
     for path in (directory / "imports").glob("*.json"):
-        with suppress(OSError, ValueError, KeyError):
-            files.update(json.loads(path.read_text(encoding="utf-8"))["files"])
+        with suppress(OSError, ValueError, RecursionError):
+            read = msgspec.convert(json.loads(path.read_text(encoding="utf-8")), _Imported)
+            files.update(read["files"])
     return files

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from spritz.experiments import imports
 from spritz.experiments.code import outputs as persistent
@@ -55,6 +58,10 @@ _FRESH_SECONDS = 600.0
 _CLEANER_SECONDS = 60.0
 #: Suffixes of what Python imports.
 _MODULES = (".py", ".so")
+#: Name of an object, which is no option; "" where there is none.
+_OBJECT = re.compile(r"[0-9A-Za-z]*")
+#: Name of the directory of a source's checkout.
+_SOURCE = re.compile(r"\w[\w.-]*")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -92,13 +99,20 @@ class Snapshot:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Snapshot:
-        """The snapshot of a record (`dataclasses.asdict`)."""
+        """The snapshot of a record (`dataclasses.asdict`). Raises msgspec.ValidationError if it is none: the record may
+        be damaged, or another user's, and its values are words of git and places of files.
+        """
         known = {name: value for name, value in mapping.items() if name in cls.__dataclass_fields__}
-        known["sources"] = tuple(Source(**source) for source in mapping.get("sources", ()))
-        known["unfrozen"] = tuple(mapping.get("unfrozen", ()))
-        known["outward"] = tuple((name, target) for name, target in mapping.get("outward", ()))
-        known["paths"] = tuple((path, real) for path, real in mapping.get("paths", ()))
-        return cls(**known)
+        code = msgspec.convert(known, cls)
+        objects = [code.tree, code.commit, *code.submodules.values()]
+        objects += [text for source in code.sources for text in (source.tree, source.commit)]
+        for name in objects:
+            if not _OBJECT.fullmatch(name):
+                raise msgspec.ValidationError(f"code: {name!r} is no object of git")
+        for source in code.sources:
+            if not _SOURCE.fullmatch(source.name):
+                raise msgspec.ValidationError(f"a source of its code cannot be named {source.name}")
+        return code
 
 
 @dataclass(frozen=True)

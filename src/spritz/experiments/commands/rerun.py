@@ -57,6 +57,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     before: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in old.options.items()
     }
+    if unknown := sorted(set(old.options) - set(settings.RunOptions.__dataclass_fields__)):
+        raise ExperimentError(
+            f"{old.name} has options that this release does not know: {', '.join(unknown)}", hint="upgrade spritz"
+        )
     masked = [name for name, value in old.options.get("env", {}).items() if value == secrets.MASK]
     before["env"] = {name: value for name, value in old.options.get("env", {}).items() if name not in masked}
     before["env"] |= {name: os.environ[name] for name in masked if name in os.environ}

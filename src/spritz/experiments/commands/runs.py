@@ -16,6 +16,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
@@ -152,7 +153,10 @@ def _open(index: Store, owner: str) -> list[Entry]:
     entries = index.open_runs(owner)
     if not index.foreign:
         return entries
-    return [entry for entry in entries if entry.job_id and os.access(f"{entry.directory}/run.json", os.R_OK)]
+    from spritz.experiments.access import others
+
+    readable = [entry for entry in entries if entry.job_id and os.access(f"{entry.directory}/run.json", os.R_OK)]
+    return [entry for entry in readable if not others.unfit(Path(entry.directory))]
 
 
 def _newest(line: Entry | Group) -> Entry:

@@ -129,13 +129,18 @@ class Pipeline:
             ) from None
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{directory}/{file}: {error}") from error
+        if not isinstance(data, dict):
+            raise ExperimentError(f"{directory}/{file} is damaged: a JSON object is expected")
         if data.pop("format", 0) > FORMAT:
             raise ExperimentError(f"{directory} was written by a later release of spritz", hint="use that release")
-        code = data.pop("code")
-        definition = Definition.from_json(data.pop("definition"))
-        return Pipeline(
-            directory=directory, definition=definition, code=Snapshot.of(code) if code is not None else None, **data
-        )
+        try:
+            code = data.pop("code")
+            definition = Definition.from_json(data.pop("definition"))
+            return Pipeline(
+                directory=directory, definition=definition, code=Snapshot.of(code) if code is not None else None, **data
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ExperimentError(f"{directory}/{file} is damaged: {error}") from error
 
     @property
     def mark(self) -> str:

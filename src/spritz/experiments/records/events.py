@@ -16,11 +16,16 @@ import errno
 import heapq
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 _COMMANDS = ".commands.jsonl"
+#: Seconds since the epoch: later times cannot be shown.
+YEAR_9999 = 253_370_764_800.0
+#: Number of a job or of an array's task; "" before there is one. It becomes a word of Slurm's commands.
+JOB_ID = re.compile(r"[0-9]*(?:[_+][0-9]+)?")
 
 
 def append(directory: Path, event: str, at: float, **values: Any) -> None:
@@ -79,7 +84,7 @@ def whole(line: str, begin: str) -> dict[str, Any] | None:
     for part in (line, line[max(0, line.rfind(begin)) :]):
         try:
             values = json.loads(part)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(values, dict):
             return values
@@ -91,7 +96,23 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [values for line in text.split("\n") if (values := whole(line, '{"event": ')) and "event" in values]
+    return [values for line in text.split("\n") if (values := whole(line, '{"event": ')) and _is_event(values)]
+
+
+#: Events that decide a run's state -> whole numbers that they must have.
+_NUMBERS = {"started": ("restart",), "ended": ("restart", "status"), "idle": ("restart",), "pruned": ("restart",)}
+
+
+def _is_event(values: dict[str, Any]) -> bool:
+    """Whether the line, which may be damaged or another user's, is what readers take it for."""
+    at = values.get("at")
+    if not (isinstance(values.get("event"), str) and isinstance(at, int | float) and 0 <= at < YEAR_9999):
+        return False
+    return all(_is_whole(values.get(name)) for name in _NUMBERS.get(values["event"], ()))
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and abs(number) < 1 << 31
 
 
 def _by_time(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -12,15 +12,20 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from spritz.experiments.code import interpreters
+from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import directory_mode
 from spritz.experiments.records import events as run_events
+from spritz.experiments.records.events import JOB_ID, YEAR_9999
 
 #: Version of run.json; a newer version is refused.
 FORMAT = 1
@@ -73,6 +78,40 @@ def directory_of(home: Path, name: str) -> Path:
     return home / "runs" / name
 
 
+class _Options(TypedDict, total=False):
+    slurm: list[str]
+    setup: list[str]
+    env: dict[str, str]
+    tags: list[str]
+    data: list[str]
+    link: list[str]
+    outputs: list[str]
+    checkpoint_dir: str
+    resumable: bool
+
+
+class _Conda(TypedDict, total=False):
+    explicit: list[str]
+
+
+class _Surroundings(TypedDict, total=False):
+    host: str
+    python: interpreters.Facts
+    variables: dict[str, str]
+    conda: _Conda
+    container: str
+    lock_files: dict[str, str]
+
+
+#: What commands rely on in values that are mappings.
+_NESTED: tuple[tuple[str, Any], ...] = (
+    ("options", dict[str, str | bool | list[str] | dict[str, str]]),
+    ("options", _Options),
+    ("surroundings", _Surroundings),
+)
+#: Most bytes of a record.
+_BYTES_MAX = 256 << 20
+
 #: Fields that runs of a group share.
 SHARED = ("options", "code", "surroundings", "tags", "data")
 
@@ -100,7 +139,7 @@ def edit(directory: Path, **values: Any) -> None:
 def _edits(directory: Path) -> dict[str, Any]:
     """Raises OSError and ValueError."""
     try:
-        edits = json.loads((directory / EDITS).read_text(encoding="utf-8"))
+        edits = read_object(directory / EDITS)
     except FileNotFoundError:
         return {}
     return {key: edits[key] for key in EDITED if key in edits}
@@ -137,6 +176,20 @@ def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
     os.replace(scratch, path)
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises OSError, and ValueError if it is none."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _BYTES_MAX:
+        raise ValueError(f"it is no plain file of at most {_BYTES_MAX >> 20} MiB")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("its values are nested too deep") from None
+    if not isinstance(values, dict):
+        raise ValueError("a JSON object is expected")
+    return values
+
+
 def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Run:
     """The record. `shared`: contents of shared files, for a caller who reads many records.
 
@@ -144,7 +197,7 @@ def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Ru
     """
     path = directory / "run.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_object(path)
         edits = _edits(directory)
     except FileNotFoundError:
         raise ExperimentError(f"{directory.name}: no such run") from None
@@ -154,28 +207,43 @@ def read(directory: Path, shared: dict[str, dict[str, Any]] | None = None) -> Ru
         ) from error
     except (OSError, ValueError) as error:
         raise ExperimentError(f"{path}: {error}") from error
-    if data.get("format", 0) > FORMAT:
+    if isinstance(number := data.get("format", 0), int) and number > FORMAT:
         raise ExperimentError(f"{path} was written by a later release of spritz", hint="use that release, or upgrade")
     known = Run.__dataclass_fields__
     if data.get("shared"):
         kept = {} if shared is None else shared
+        if not isinstance(data["shared"], str):
+            raise ExperimentError(f"{path}: shared: text is expected")
         try:
             if data["shared"] not in kept:
                 kept[data["shared"]] = _shared(directory, Path(data["shared"]))
             data = {**kept[data["shared"]], **data}
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{data['shared']}: {error}") from error
-    return Run(**{key: value for key, value in {**data, **edits}.items() if key in known})
+    return _checked(path, {key: value for key, value in {**data, **edits}.items() if key in known})
+
+
+def _checked(path: Path, values: dict[str, Any]) -> Run:
+    """The record of these values. It may be damaged, or written by another user to do harm. Raises ExperimentError."""
+    try:
+        run = msgspec.convert(values, Run)
+        for name, schema in _NESTED:
+            msgspec.convert(values.get(name, {}), schema)
+        if run.code:
+            Snapshot.of(run.code)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ExperimentError(f"{path} is damaged: {error}") from error
+    if not (run.name and run.command and 0 <= run.created_at < YEAR_9999 and JOB_ID.fullmatch(run.job_id)):
+        raise ExperimentError(f"{path} is damaged: it has no name, command, time or number of a job")
+    return run
 
 
 def _shared(directory: Path, path: Path) -> dict[str, Any]:
     """What the run shares with its group, from its copy if the original is closed. Raises OSError and ValueError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return read_object(path)
     except PermissionError:
-        text = (directory / COPY).read_text(encoding="utf-8")
-    values: dict[str, Any] = json.loads(text)
-    return values
+        return read_object(directory / COPY)
 
 
 def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:

@@ -10,15 +10,18 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import directory_mode
 from spritz.experiments.records.database import Taken, Transaction, Unwritable, connect
+from spritz.experiments.records.events import JOB_ID, YEAR_9999
 from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
@@ -330,7 +333,7 @@ class Store:
         if query.limit and (in_sql or not query.metrics):
             text += f" LIMIT {query.limit:d}"
         with self._begin() as connection:
-            entries = [self._entry(row) for row in _execute(connection, text, **values)]
+            entries = self._entries(_execute(connection, text, **values))
         if query.metrics and not in_sql:
             entries = [entry for entry in entries if _meets(entry, query.metrics)]
         return entries[: query.limit] if query.limit else entries
@@ -408,7 +411,7 @@ class Store:
                     o=owner, n=name, like=f"{_escaped(name)}-%",
                 )
             )  # fmt: skip
-        entries = [self._entry(row) for row in rows]
+        entries = self._entries(rows)
         for entry in entries:
             if name in (entry.name, entry.job_id):
                 return entry
@@ -423,6 +426,7 @@ class Store:
         if entries:
             return entries[0]
         near = self._similar(name, owner)
+        near = near if near != name else ""  # its row is not one, of another user's index
         if near and os.path.basename(self.get(near, owner).directory) == name:
             raise ExperimentError(f"{name} has another name now: {near}")
         whose = f"{owner}/" if self.foreign else ""
@@ -474,6 +478,19 @@ class Store:
     def open_runs(self, owner: str) -> list[Entry]:
         """Runs whose last known state is not final."""
         return self.find(Query(owner=owner, states=OPEN))
+
+    def _entries(self, rows: Iterable[Sequence[Any]]) -> list[Entry]:
+        """The rows, of another user's index without those that are none."""
+        if not self.foreign:
+            return [self._entry(row) for row in rows]
+        entries = []
+        for row in rows:
+            with suppress(ValueError, TypeError):
+                entry = msgspec.convert(asdict(self._entry(row)), Entry)
+                times = (entry.created_at, entry.started_at or 0.0, entry.ended_at or 0.0)
+                if all(0 <= at < YEAR_9999 for at in times) and JOB_ID.fullmatch(entry.job_id):
+                    entries.append(entry)
+        return entries
 
     def _entry(self, row: Sequence[Any]) -> Entry:
         values = dict(zip(_COLUMNS, row, strict=True))
