@@ -47,6 +47,11 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def is_kept(text: str) -> bool:
+    """Whether a record has the whole text of a variable: a part of it may be masked, as the password in a URL."""
+    return MASK not in text
+
+
 def names(environment: Mapping[str, str]) -> list[str]:
     """Names of variables that hold secrets, by name or by the shape of their values, if a shell can use the name."""
     return sorted(name for name, value in environment.items() if value and _is_secret(name, value))

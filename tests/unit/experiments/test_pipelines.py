@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from spritz.experiments import calling
+from spritz.experiments.commands import pipeline as command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import arrays
 from spritz.experiments.pipelines import cache, renewing
@@ -224,3 +225,22 @@ def test_a_lock_that_another_process_holds_is_told_from_a_file_system_without_lo
     refuse(errno.ENOLCK)
     with pytest.raises(ExperimentError, match="No locks available"):
         made.busy()
+
+
+def test_a_retry_has_the_secret_variables_of_spritz_yaml_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pipeline.json does not have their values, and a step without them may fail late, or not at all."""
+    monkeypatch.delenv("API_KEY", raising=False)
+    made = replace(pipeline(tmp_path, StepRecord("a")), secret_names=["API_KEY"])
+    made.save()
+    assert Pipeline.load(made.directory).secret_names == ["API_KEY"]
+    with pytest.raises(ExperimentError, match=f"API_KEY of {made.name} was secret and is not kept"):
+        command._with_secrets(made)
+    monkeypatch.setenv("API_KEY", "of-the-shell")
+    assert command._with_secrets(made)["API_KEY"] == "of-the-shell"
+    (tmp_path / "spritz.yaml").write_text("run: {env: {API_KEY: of-the-file}}\n")
+    assert command._with_secrets(made)["API_KEY"] == "of-the-file"
+    made.secret_names = []
+    made.save()
+    assert "secret_names" not in (made.directory / "pipeline.json").read_text(), "an earlier release reads it"

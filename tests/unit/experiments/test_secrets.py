@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spritz.experiments import secrets
+from spritz.experiments.job import submission
+from spritz.experiments.job.settings import RunOptions
+from spritz.experiments.job.submission import Request
 from spritz.experiments.secrets import MASK
 
 
@@ -65,3 +70,13 @@ def test_arguments_that_hold_secrets_are_kept_apart() -> None:
 def test_an_option_after_the_name_of_a_secret_is_no_value() -> None:
     written, hidden = secrets.split_arguments(["--token", "--lr", "1"])
     assert (written, hidden) == (["--token", "--lr", "1"], {})
+
+
+def test_a_secret_in_a_value_of_any_name_is_not_in_the_script(tmp_path: Path) -> None:
+    env = {"DB": "postgres://u:pw@h/db", "HUB": f"hf_{'a' * 30}", "API_KEY": "x", "LR": "1"}
+    request = Request(command=("x",), directory=tmp_path, options=RunOptions(env=env), environment={})
+    environment, visible = submission.environment_of(request, {})
+    assert visible == {"LR": "1"}
+    assert environment == {name: text for name, text in env.items() if name != "LR"}
+    recorded = submission.options_mapping(request.options)["env"]
+    assert [name for name, text in recorded.items() if not secrets.is_kept(text)] == ["API_KEY", "DB", "HUB"]

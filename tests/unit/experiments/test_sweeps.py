@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records.record import Run
+from spritz.experiments.secrets import MASK
 from spritz.experiments.sweeps import multirun, plan, queue, report, sampler, space, stopping, trials
+from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.plan import Plan
 from spritz.experiments.sweeps.stopping import Peer, Policy
 
@@ -267,3 +270,20 @@ def test_axes_in_the_terminal_order_numbers_and_words() -> None:
     assert report.positions([1, 10, 100], log=True)[0] == [0, 24, 47]
     assert report.positions(["b", "a"], log=False) == ([47, 0], "a", "b")
     assert report.positions([3, 3], log=False)[0] == [0, 0]
+
+
+def test_trials_that_go_on_have_the_secret_variables_of_the_options_or_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("API_KEY", "DB"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "sweeps").mkdir()
+    sweep = sweeps.create(tmp_path, "s", 1.0, "me", parsed(), 2)
+    options = {"env": {"API_KEY": MASK, "DB": f"postgres://u:{MASK}@h/db", "LR": "1"}}
+    first = Run(name="s-1.1", user="me", created_at=1.0, command=["x"], options=options)
+    with pytest.raises(ExperimentError, match="API_KEY, DB of s-1 was secret"):
+        queue._secret_values(sweep, first)
+    (tmp_path / "spritz.yaml").write_text("run: {env: {API_KEY: of-the-file, DB: 'postgres://u:pw@h/db'}}\n")
+    monkeypatch.setenv("API_KEY", "of-the-shell")
+    assert queue._secret_values(sweep, first) == {"API_KEY": "of-the-shell", "DB": "postgres://u:pw@h/db"}

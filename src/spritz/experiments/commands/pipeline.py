@@ -92,6 +92,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
             defaults=defaults,
             files={} if arguments.no_cache else files,
             digest=digest,
+            secret_names=sorted(hidden),
         )
         pipeline.save()
     try:
@@ -182,7 +183,7 @@ def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         if kept := renewing.changed(pipeline, fresh):
             terminal.err(f"spritz: {', '.join(kept)} changed in {fresh.definition.file}; the results stay\n")
     else:
-        submitted = advance.retry(pipeline, store)
+        submitted = advance.retry(pipeline, store, environment=_with_secrets(pipeline))
     (pipeline.directory / "submitted").touch()
     words = f"submitted {', '.join(submitted)}" if submitted else "nothing to submit"
     terminal.err(f"spritz: {words}\n")
@@ -219,8 +220,25 @@ def _fresh(pipeline: Pipeline) -> tuple[Pipeline, dict[str, str]]:
         # A pipeline without cache stays so.
         files=cache.file_digests(code, base / "snapshots.git", defined.steps) if pipeline.files else {},
         digest=definition.digest(defined, f"{code.tree} {code.directory}"),
+        secret_names=sorted(hidden),
     )
     return fresh, hidden
+
+
+def _with_secrets(pipeline: Pipeline) -> dict[str, str]:
+    """Our environment with the pipeline's secret variables, from its spritz.yaml. Raises ExperimentError if one is in
+    neither: steps would run without it.
+    """
+    hidden: dict[str, str] = {}
+    if Path(pipeline.work_directory).is_dir():
+        hidden = _defaults(settings.read(Path(pipeline.work_directory)))[1]
+    environment = {**os.environ, **hidden}
+    if missing := [name for name in pipeline.secret_names if name not in environment]:
+        raise ExperimentError(
+            f"{', '.join(missing)} of {pipeline.name} was secret and is not kept",
+            hint="set it here, or under env: of spritz.yaml",
+        )
+    return environment
 
 
 def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:

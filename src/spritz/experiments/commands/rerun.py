@@ -61,7 +61,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         raise ExperimentError(
             f"{old.name} has options that this release does not know: {', '.join(unknown)}", hint="upgrade spritz"
         )
-    masked = [name for name, value in old.options.get("env", {}).items() if value == secrets.MASK]
+    masked = [name for name, value in old.options.get("env", {}).items() if not secrets.is_kept(value)]
     before["env"] = {name: value for name, value in old.options.get("env", {}).items() if name not in masked}
     before["env"] |= {name: os.environ[name] for name in masked if name in os.environ}
     if old.parameters:

@@ -474,7 +474,8 @@ def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[st
         for key in tracking.INJECTED:
             environment.pop(key, None)
     environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
-    visible = {key: value for key, value in request.options.env.items() if not secrets.is_secret_name(key)}
+    masked = secrets.masked_environment(request.options.env)
+    visible = {key: value for key, value in request.options.env.items() if masked[key] == value}
     environment |= {key: value for key, value in request.options.env.items() if key not in visible}
     return environment, visible
 

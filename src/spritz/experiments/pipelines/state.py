@@ -88,6 +88,8 @@ class Pipeline:
     digest: str = ""
     #: counts `retry --new-code`
     version: int = 1
+    #: variables of spritz.yaml whose values are secret: jobs get them from who submits, and no file has them
+    secret_names: list[str] = field(default_factory=list)
 
     def save(self) -> None:
         data = {
@@ -102,6 +104,7 @@ class Pipeline:
             "files": self.files,
             "digest": self.digest,
             **_unless_first(self.version),
+            **({"secret_names": self.secret_names} if self.secret_names else {}),
         }
         _write(self.directory / "pipeline.json", data)
 

@@ -282,10 +282,7 @@ def _with_present_code(sweep: Sweep) -> PreparedRequest:
     values: dict[str, Any] = {
         name: tuple(given) if isinstance(given, list) else given for name, given in first.options.items()
     }
-    masked = [name for name, text in first.options.get("env", {}).items() if text == secrets.MASK]
-    if missing := [name for name in masked if name not in os.environ]:
-        raise ExperimentError(f"{', '.join(missing)} of {sweep.name} was secret and is not kept", hint="set it here")
-    values["env"] = {**first.options.get("env", {}), **{name: os.environ[name] for name in masked}}
+    values["env"] = {**first.options.get("env", {}), **_secret_values(sweep, first)}
     request = Request(
         command=sweep.plan.command,
         directory=Path.cwd(),
@@ -298,13 +295,26 @@ def _with_present_code(sweep: Sweep) -> PreparedRequest:
 def _environment(sweep: Sweep) -> dict[str, str]:
     """The environment of sbatch, with the secrets of the options and of the notifications' addresses."""
     first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
-    masked = [name for name, text in first.options.get("env", {}).items() if text == secrets.MASK]
-    options = RunOptions(env={name: os.environ[name] for name in masked if name in os.environ})
+    options = RunOptions(env=_secret_values(sweep, first))
     request = Request(command=sweep.plan.command, directory=Path.cwd(), options=options)
     environment = submission.environment_of(request, {})[0]
     if urls := notify.addresses(settings.read(Path.cwd()).notify, os.environ):
         environment[notify.VARIABLE] = " ".join(urls)
     return environment
+
+
+def _secret_values(sweep: Sweep, first: Run) -> dict[str, str]:
+    """The values of secret variables of the options, which no file has: from our environment, or spritz.yaml here.
+    Raises ExperimentError if one is in neither: trials would run without it.
+    """
+    given = {**settings.read(Path.cwd()).run.get("env", {}), **os.environ}
+    names = [name for name, text in first.options.get("env", {}).items() if not secrets.is_kept(text)]
+    if missing := [name for name in names if name not in given]:
+        raise ExperimentError(
+            f"{', '.join(missing)} of {sweep.name} was secret and is not kept",
+            hint="set it here, or under env: of spritz.yaml",
+        )
+    return {name: given[name] for name in names}
 
 
 def _by_version(sweep: Sweep, indices: Iterable[int]) -> dict[int, list[int]]:
