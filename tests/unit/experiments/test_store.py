@@ -25,6 +25,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.database import Unwritable
+from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Group, Query, Store
 from tests.conformance import databases
 
@@ -103,6 +104,27 @@ def test_names_taken_at_once_differ(tmp_path: Path, any_store: Store) -> None:
     for thread in threads:
         thread.join()
     assert sorted(names) == sorted(f"x-{number}" for number in range(1, 9))
+
+
+def test_two_processes_restore_the_same_runs(any_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(name=f"t-{number}", user="me", created_at=1.0, command=["x"]) for number in range(3)]
+    rows = [(run, tmp_path / run.name, {"state": "COMPLETED"}) for run in runs]
+    has = any_store._has
+    other = Store(tmp_path)
+
+    def look_first(connection: Any, run: Run) -> bool:
+        """The other process adds its rows after this one has looked for the first."""
+        there = has(connection, run)
+        monkeypatch.setattr(any_store, "_has", has)
+        other.restore(rows)
+        return there
+
+    monkeypatch.setattr(any_store, "_has", look_first)
+    any_store.restore(rows)
+    assert sorted((entry.name, entry.state) for entry in any_store.find(Query())) == [
+        (f"t-{number}", "COMPLETED") for number in range(3)
+    ]
+    other.close()
 
 
 def test_runs_are_found_by_what_is_known_of_them(any_store: Store) -> None:

@@ -33,6 +33,7 @@ LAYOUT = 3
 _ADDED = {2: "changed INTEGER", 3: "note TEXT"}
 
 _NEWEST = 50
+_RESTORES_MAX = 20
 #: What follows the base of a run's name: numbers of runs, array tasks, trials and attempts.
 _NUMBERS = re.compile(r"(?:[-.]\d+)+\Z")
 
@@ -216,15 +217,20 @@ class Store:
         """Add rows for runs (run, directory, columns) that the index has lost, in one transaction; leaves those that
         another process has added meanwhile.
         """
-        with self._begin() as connection:
-            for run, directory, values in rows:
-                there = _execute(
-                    connection, "SELECT 1 FROM runs WHERE owner = :o AND name = :n", o=run.user, n=run.name
-                )
-                if list(there):
-                    continue
-                self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
-                self._set(connection, run.name, run.user, {**_known(run), **values})
+        for _ in range(_RESTORES_MAX):
+            with suppress(Taken), self._begin() as connection:
+                for run, directory, values in rows:
+                    if self._has(connection, run):
+                        continue
+                    self._insert(connection, run.name, run.user, run.created_at, str(directory), run.command_line)
+                    self._set(connection, run.name, run.user, {**_known(run), **values})
+                return
+            # Another process, which restores them too, has added one after we looked.
+        raise ExperimentError("other processes change the index all the time", hint="try again")
+
+    def _has(self, connection: Transaction, run: Run) -> bool:
+        rows = _execute(connection, "SELECT 1 FROM runs WHERE owner = :o AND name = :n", o=run.user, n=run.name)
+        return bool(list(rows))
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
         """Add rows for runs (run, directory) whose names the caller has chosen; all or none.
