@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import shlex
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -247,6 +248,12 @@ def unusable(url: str, reason: str) -> ExperimentError:
     if "full" in reason:
         return Unwritable(
             f"the file system of the index of runs ({url}) is full", hint="`spritz remove --before 30d` frees space"
+        )
+    if "not a database" in reason or "malformed" in reason:
+        path = shlex.quote(url.removeprefix("sqlite:///").removesuffix(READ_ONLY))
+        return ExperimentError(
+            f"the index of runs ({url}) is damaged: {reason}",
+            hint=f"`mv {path} {path}.damaged` and then `spritz runs --rebuild` make it again from the runs",
         )
     if "readonly" in reason or "unable to open" in reason:
         return Unwritable(f"the index of runs ({url}) cannot be written: {reason}")
