@@ -247,3 +247,59 @@ def test_the_failed_ranks_node_and_gpu_are_named(
     )
     record.append(directory, "started", 2.0, restart=0, nodes=nodes)
     assert failures.first_cause(directory).splitlines()[1] == f"  {where}RuntimeError: x"
+
+
+OOM = "CUDA out of memory; trying again with half of the batch\n"
+KEY = "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nKeyError: 'lr'\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (f"wandb: WARNING Network is unreachable, offline mode\nstep 1\n{KEY}", "KeyError: 'lr'"),
+        (f"libcudart.so.11.0: cannot open shared object file: No such file or directory\n{KEY}", "KeyError: 'lr'"),
+        (f"{OOM}step 2\n{KEY}", "KeyError: 'lr'"),
+        (
+            f"{KEY.replace('KeyError', 'FileNotFoundError')}\n"
+            f"During handling of the above exception, another exception occurred:\n\n{KEY}",
+            "KeyError: 'lr'",
+        ),
+        (
+            f"{KEY.replace('KeyError', 'torch.OutOfMemoryError')}\n"
+            f"The above exception was the direct cause of the following exception:\n\n{KEY}",
+            "a GPU ran out of memory",
+        ),
+        (f"{KEY}{KEY.replace('KeyError', 'ChildFailedError')}", "KeyError: 'lr'"),
+        (f"{KEY}step 9\n{OOM}", "a GPU ran out of memory"),
+        (
+            "ERROR: Unexpected bus error in worker: insufficient shared memory (shm).\n"
+            + KEY.replace("KeyError: 'lr'", "RuntimeError: DataLoader worker (pid 1) is killed by signal: Bus error."),
+            "/dev/shm is full",
+        ),
+        ("n1: stopped sending heartbeats: /job:jax_worker/task:2\n", "a rank lost its peer"),
+    ],
+)  # fmt: skip
+def test_what_ended_the_program_stands_before_what_it_went_on_without(tmp_path: Path, log: str, words: str) -> None:
+    assert words in failures.explain(write(tmp_path, r0_0=log), "FAILED", 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "No such file or directory: cache miss, building index", "mkdir: /cache: Permission denied",
+        "retrying: Network is unreachable", "bind: Address already in use, trying the next port",
+    ],
+)  # fmt: skip
+def test_what_a_program_logged_long_ago_is_no_cause(tmp_path: Path, line: str) -> None:
+    directory = write(tmp_path, r0_0=line + "\nstep" * 40 + "\n")
+    assert failures.explain(directory, "FAILED", 3) == "it ended with exit status 3"
+    (directory / "log" / "0-0.log").write_text(f"step\n{line}\n")
+    assert ";" in failures.explain(directory, "FAILED", 3)
+    assert failures.explain(directory, "TIMEOUT", None) == "it reached its time limit"
+
+
+@pytest.mark.parametrize(
+    "line", ["MemoryError handler installed", "missing: []; Unexpected key(s) in state_dict: []", "loss is nan? False"]
+)
+def test_words_of_causes_in_other_sentences_are_none(tmp_path: Path, line: str) -> None:
+    assert failures.explain(write(tmp_path, r0_0=f"{line}\n"), "FAILED", 3) == "it ended with exit status 3"

@@ -261,7 +261,9 @@ def test_a_damaged_index_is_named(tmp_path: Path, store: Store) -> None:
     (tmp_path / "runs.db").write_bytes(b"no database at all, and longer than a header" * 10)
     with pytest.raises(ExperimentError, match="runs.db") as caught:
         add(store, "x")
-    assert caught.value.hint.startswith(f"`mv {tmp_path}/runs.db {tmp_path}/runs.db.damaged` and then `spritz runs --re")
+    assert caught.value.hint.startswith(
+        f"`mv {tmp_path}/runs.db {tmp_path}/runs.db.damaged` and then `spritz runs --re"
+    )
 
 
 def test_a_locked_index_says_so(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

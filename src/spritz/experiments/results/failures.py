@@ -24,11 +24,12 @@ _KNOWN: tuple[tuple[str, str], ...] = (
      r"|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED",
      "a GPU ran out of memory: a smaller batch, gradient accumulation or checkpointing, or GPUs with more memory"),
     (r"(?:Out Of Memory|oom[_-]kill event|Detected \d+ oom_kill|[Ee]xceeded (?:job |step )?memory limit)"
-     r"|std::bad_alloc|^MemoryError\b|Cannot allocate memory",
+     r"|std::bad_alloc|^MemoryError(?::|$)|Cannot allocate memory",
      "the job ran out of main memory: ask for more with --mem"),
     (r"unable to (?:mmap|write to file </torch|open shared memory object)|insufficient shared memory|^Bus error|SIGBUS",
      "/dev/shm is full or too small for the workers of a DataLoader: fewer workers, or more memory for the job"),
-    (r"^spritz: .* has the checkpoints of another run", "its checkpoint directory (--checkpoint-dir) is not its own"),
+    (r"^spritz: .* (?:has the checkpoints of another run|cannot be written$)",
+     "its checkpoint directory (--checkpoint-dir) is not its own"),
     (r"CUDA driver version is insufficient|The NVIDIA driver on your system is too old|CUDA error: no kernel image",
      "this build of the framework does not fit the node's driver or GPU: another build, or nodes by --constraint"),
     (r"No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver|Torch not compiled with CUDA",
@@ -58,9 +59,9 @@ _KNOWN: tuple[tuple[str, str], ...] = (
      "a server could not be reached: the nodes may have no way out; download before the run, and --link the files"),
     (r"version https://git-lfs|unpickling stack underflow|invalid load key, 'v'",
      "a file is a pointer of Git LFS: `git lfs pull` fetches its content"),
-    (r"size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict",
+    (r"size mismatch for |(?:Missing|Unexpected) key\(s\) in state_dict: \"",
      "the checkpoint is not of this model"),
-    (r"(?:loss|grad\w*)\b.* (?:is|became|=) ?nan\b|FloatingPointError|returned nan values",
+    (r"(?:loss|grad\w*)\b.* (?:is|became|=) ?nan\b(?!\?)|FloatingPointError|returned nan values",
      "the computation diverged: a smaller learning rate, clipped gradients, or bf16 in place of fp16"),
     (r"PermissionError|Permission denied", "a file may not be read or written"),
     (r"FileNotFoundError: .*|No such file or directory",
@@ -83,7 +84,8 @@ _EFFECTS: tuple[tuple[str, str], ...] = (
     (r"NCCL (?:error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError",
      "NCCL failed: NCCL_DEBUG=INFO in env: says why"),
     (r"[Cc]onnection (?:reset|closed|refused)|Broken pipe|recvValue failed|Socket ?Timeout|ChildFailedError"
-     r"|connectFullMesh|DistNetworkError|DistStoreError|remote process exited",
+     r"|connectFullMesh|DistNetworkError|DistStoreError|remote process exited"
+     r"|stopped sending heartbeats|JAX distributed service detected fatal errors",
      "a rank lost its peer, and none says why: the first one that ended has the cause"),
 )  # fmt: skip
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failed|Refused)\b(?::|$)")
@@ -97,6 +99,18 @@ _CAUSES, _ENDS, _LOST = _compiled(_KNOWN), _compiled(_KILLED), _compiled(_EFFECT
 #: Any of the causes: most lines have none, and need a single search.
 _ANY_CAUSE = re.compile("|".join(pattern for pattern, _ in _KNOWN))
 _TAIL_BYTES = 64 << 10
+
+#: Exceptions that say all themselves: nothing that was logged before is their cause.
+_OWN = re.compile(
+    r"(?:Key|Value|Type|Index|Attribute|Name|UnboundLocal|ZeroDivision|Assertion|NotImplemented|Recursion)Error\b"
+)
+#: What programs also say of what they go on without, unless it is among the last lines.
+_PASSING = re.compile(
+    r"o such file|ermission denied|cannot open shared object|Address already in use|EADDRINUSE"
+    r"|Temporary failure in name|Name or service not known|Network is unreachable|Max retries|couldn't connect"
+    r"|No space left|quota exceeded|Too many open files|is ?nan"
+)
+_LAST_LINES = 30
 
 _STATES = {
     "TIMEOUT": "it reached its time limit",
@@ -126,7 +140,8 @@ def explain(directory: Path, state: str, exit_code: int | None) -> str:
             f"refused so\n  {directory} (SPRITZ_HOME names another); the log of the node's slurmd has the reason"
         )
     parts = [_STATES[state] if state in _STATES else ending(exit_code)]
-    if state != "CANCELLED" and (cause := first_cause(directory)):
+    by_itself = state in ("FAILED", "OUT_OF_MEMORY", "LOST")
+    if state != "CANCELLED" and (cause := first_cause(directory, by_itself=by_itself)):
         parts.append(cause)
     return "; ".join(parts)
 
@@ -157,27 +172,35 @@ class _Line:
 
     rank: int | None
     text: str
-    #: below a traceback
+    #: below a traceback, and its last line
     raised: bool
+    ends: bool
     prefixed: bool
 
 
-def first_cause(directory: Path) -> str:
-    """The cause in the logs since the last restart, with its rank and line: a known one, else the first exception of a
-    rank, else a signal, else what ranks say that have lost a peer.
+def first_cause(directory: Path, *, by_itself: bool = True) -> str:
+    """The cause in the logs since the last restart, with its rank and line: a known one that ended a program, or that
+    was logged if no exception says all itself, else the first exception of a rank, else a signal, else what ranks say
+    that have lost a peer. `by_itself`: the program ended so; else what it merely logged is no cause.
     """
     newest = max((restart for restart, _, _ in logs.files(directory)), default=0)
-    lines = [line for rank, text in _tails(directory, newest) for line in _lines(rank, text)]
+    tails = [list(_lines(rank, text)) for rank, text in _tails(directory, newest)]
     lost: list[_Line] = []
     others: list[_Line] = []
-    for line in lines:
+    for line in (line for tail in tails for line in tail):
         (others if _first(_LOST, (line,)) is None else lost).append(line)
-    cause = _first(_CAUSES, [line for line in others if _ANY_CAUSE.search(line.text)])
+    ended = [line for tail in tails for line in _since_traceback(tail)]
+    cause = _first(_CAUSES, [line for line in ended if _ANY_CAUSE.search(line.text)])
+    if cause is None and by_itself and not any(line.ends and _OWN.match(line.text) for line in ended):
+        last = {id(line) for tail in tails for line in tail[-_LAST_LINES:]}
+        logged = [line for line in others if id(line) in last or not _PASSING.search(line.text)]
+        cause = _first(_CAUSES, [line for line in logged if _ANY_CAUSE.search(line.text)])
     if cause is None:
         exceptions = [line for line in others if _EXCEPTION.match(line.text)]
-        raised = [line for line in exceptions if line.raised] or exceptions
-        ended = _first(_ENDS, others)
-        cause = ("the program raised an exception", raised[0]) if raised else ended or _first(_LOST, lost)
+        last_raised = [line for line in ended if line.ends and _EXCEPTION.match(line.text)]
+        raised = last_raised or [line for line in exceptions if line.raised] or exceptions
+        signal_line = _first(_ENDS, others)
+        cause = ("the program raised an exception", raised[0]) if raised else signal_line or _first(_LOST, lost)
     if cause is None:
         return ""
     meaning, line = cause
@@ -198,6 +221,30 @@ def _first(table: Iterable[tuple[re.Pattern[str], str]], lines: Sequence[_Line])
     return None
 
 
+def _since_traceback(tail: Sequence[_Line]) -> list[_Line]:
+    """Of each rank in a log what follows the last traceback of its own, with that; without one nothing. What srun says,
+    which has no rank, counts whole. Tracebacks of ranks that lost their peer, and of launchers, tell no cause.
+    """
+    since: list[_Line] = []
+    by_rank: dict[tuple[int | None, bool], list[_Line]] = {}
+    for line in tail:
+        by_rank.setdefault((line.rank, line.prefixed), []).append(line)
+    for (rank, _), lines in by_rank.items():
+        begin = chain = None if rank is not None else 0
+        caused = False
+        for place, line in enumerate(lines):
+            if "was the direct cause of the following exception" in line.text:
+                caused = True
+            elif line.text.startswith("Traceback (most recent call last)"):
+                chain = chain if caused else place
+                caused = False
+            elif line.ends and _first(_LOST, (line,)) is None:
+                begin = chain
+        if begin is not None:
+            since += [line for line in lines[begin:] if _first(_LOST, (line,)) is None]
+    return since
+
+
 def _lines(rank: int | None, text: str) -> Iterator[_Line]:
     raised = False
     for whole in text.splitlines():
@@ -206,9 +253,10 @@ def _lines(rank: int | None, text: str) -> Iterator[_Line]:
         line = whole[match.end() :] if match else whole
         if line.startswith("Traceback (most recent call last)"):
             raised = True
-        yield _Line(rank if written is None else written, line.strip(), raised, written is not None)
-        if raised and line[:1].strip() and not line.startswith("Traceback"):
-            raised = False  # the exception's own line ends the traceback
+        ends = raised and bool(line[:1].strip()) and not line.startswith("Traceback")
+        yield _Line(rank if written is None else written, line.strip(), raised, ends, written is not None)
+        if ends:
+            raised = False
 
 
 def _not_seen(directory: Path, line: str) -> str:
