@@ -39,8 +39,8 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -174,12 +174,15 @@ class Checkpointer:
         """Point the link `latest`, by which the job finds it, to the newest complete checkpoint. Raises FencedOut."""
         scratch = self._life.begin() / f".latest-{os.getpid()}"
         scratch.unlink(missing_ok=True)
-        scratch.symlink_to(os.path.relpath(path, self.directory))
+        with self._life.fenced():
+            scratch.symlink_to(os.path.relpath(path, self.directory))
         self._life.rename(scratch, self.directory / "latest")
         _sync(self.directory)
 
     def _write(self, path: Path, value: Any) -> None:
-        descriptor, scratch = tempfile.mkstemp(dir=self._life.begin(), prefix=".", suffix=".tmp")
+        folder = self._life.begin()
+        with self._life.fenced():
+            descriptor, scratch = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 if "torch" in sys.modules:
@@ -258,8 +261,14 @@ class _Life:
     def rename(self, scratch: Path, path: Path) -> None:
         """Move a complete file or directory of `begin()` to its place. Raises FencedOut."""
         self.check()
-        try:
+        with self.fenced():
             os.replace(scratch, path)
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Raises FencedOut where a newer start, which has removed the directory, makes the block fail."""
+        try:
+            yield
         except OSError:
             self.check()
             raise

@@ -225,6 +225,25 @@ def test_a_newer_life_that_begins_between_the_look_and_the_rename_is_not_missed(
     assert sorted(names) == ["latest", "step-0000000005.ckpt"]
 
 
+@pytest.mark.parametrize("act", ["save", "point"])
+def test_a_directory_that_is_removed_right_after_the_look_is_the_newer_lifes_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_life: None, act: str
+) -> None:
+    older = Checkpointer(tmp_path / "c")
+    path = older.save(1)
+    begin = older._life.begin
+
+    def look_and_lose() -> Path:
+        scratch = begin()
+        (tmp_path / "lives" / "2").symlink_to("7.1@b")
+        scratch.rename(tmp_path / "over")
+        return scratch
+
+    monkeypatch.setattr(older._life, "begin", look_and_lose)
+    with pytest.raises(FencedOut, match="start 2"):
+        older.save(2) if act == "save" else older.point(path)
+
+
 def test_an_older_life_prunes_loads_points_and_leaves_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_life: None
 ) -> None:
