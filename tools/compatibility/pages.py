@@ -377,7 +377,8 @@ def _side_by_side(sections: list[Section]) -> list[str]:
         meaning = next((entry.meaning for entry in found if entry is not None and not entry.refused), "")
         cells = [_cell(entry) for entry in found]
         rows.append((f"`{name}`", "; ".join(filter(None, (meaning, *sorted(reasons)))), *cells))
-    return table(("option", "meaning, or why it is refused or has no effect", *(section.title for section in sections)), rows)
+    titles = (section.title for section in sections)
+    return table(("option", "meaning, or why it is refused or has no effect", *titles), rows)
 
 
 def _cell(entry: Entry | None) -> str:
