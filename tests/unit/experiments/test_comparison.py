@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from spritz.experiments.job import submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Store
-from spritz.experiments.results import comparison
+from spritz.experiments.results import comparison, curve_page
 from spritz.experiments.results.metrics import Point
 
 
@@ -50,6 +51,12 @@ def test_numbers_come_in_order_of_size_and_runs_without_a_value_last() -> None:
     assert [run.name for run in comparison.ordered(runs, "loss", largest_first=False)] == ["b", "d", "a", "c"]
 
 
+def test_curves_of_the_largest_numbers_are_drawn() -> None:
+    points = [Point("loss", value, step) for step, value in ((-1e308, -1.7e308), (0.0, 1.7e308), (1e308, 1.7e308))]
+    _, line = comparison.curves("loss", {"huge": points})
+    assert {"▁", "█"} < set(line)
+
+
 def test_curves_share_their_axes_and_a_step_computed_again_counts_once() -> None:
     long = [Point("loss", 4.0 - step, float(step)) for step in range(5)]
     short = [Point("loss", 9.0, 0.0), Point("loss", 2.0, 0.0), Point("loss", float("nan"), 1.0)]
@@ -78,6 +85,16 @@ def _compare(*words: str) -> tuple[int, _Output]:
     compare.add_arguments(parser)
     output = _Output()
     return compare.run(parser.parse_args(list(words)), output), output
+
+
+def test_a_run_has_one_colour_and_one_label_in_all_diagrams_of_a_page() -> None:
+    points = {"a": [Point("acc", 1.0), Point("loss", 1.0)], "b": [Point("loss", 2.0)]}
+    page = curve_page.page(points)
+    curves = json.JSONDecoder().raw_decode(page[page.index('[{"legendgroup"') :])[0]
+    described = [(curve["name"], curve["line"]["color"], curve["showlegend"]) for curve in curves]
+    first, second = described[0][1], described[2][1]
+    assert described == [("a", first, True), ("a", first, False), ("b", second, True)]
+    assert first != second
 
 
 @pytest.fixture

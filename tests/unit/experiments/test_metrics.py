@@ -49,6 +49,13 @@ def test_numbers_beyond_those_of_floating_point_are_left_out(directory: Path) ->
     assert math.isnan(trials.metrics_of(directory)["acc"])
 
 
+def test_lines_that_a_decoder_or_an_encoder_refuses_end_no_listing(directory: Path) -> None:
+    lines = ['{"deep": ' + "[" * 100_000, '{"half \\ud800": 4, "\\ud83d\\ude00": 5}', '{"loss": 1}']
+    (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    measured = metrics.latest(directory, [("r-1", directory, 0.0)], whole=True)["r-1"]
+    assert measured == {"half ?": 4.0, "\U0001f600": 5.0, "loss": 1.0}
+
+
 def test_of_a_long_file_the_end_is_read_while_the_run_goes_on(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_TAIL_BYTES", 100)
     lines = [json.dumps({"step": step, "loss": 1000 - step}) for step in range(1000)]

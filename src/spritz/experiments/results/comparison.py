@@ -166,16 +166,18 @@ def _places(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 def _bars(course: Sequence[tuple[float, float]], steps: tuple[float, float], values: tuple[float, float]) -> str:
     """The mean of each interval of steps. A value holds until the run's next one; blank before and after the run."""
-    begin, end = steps
-    low, high = values
-    sums: list[list[float]] = [[] for _ in range(_WIDTH)]
+    intervals: list[list[float]] = [[] for _ in range(_WIDTH)]
     for step, number in course:
-        sums[min(_WIDTH - 1, int((step - begin) / (end - begin) * _WIDTH)) if end > begin else 0].append(number)
-    filled = [place for place, numbers in enumerate(sums) if numbers]
+        intervals[min(_WIDTH - 1, int(_share(step, *steps) * _WIDTH))].append(number)
+    filled = [place for place, numbers in enumerate(intervals) if numbers]
     text, mean = "", 0.0
-    for place, numbers in enumerate(sums):
-        mean = sum(numbers) / len(numbers) if numbers else mean
-        share = (mean - low) / (high - low) if high > low else 0.0
-        bar = _BARS[min(len(_BARS) - 1, max(0, int(share * len(_BARS))))]
+    for place, numbers in enumerate(intervals):
+        mean = sum(number / len(numbers) for number in numbers) if numbers else mean
+        bar = _BARS[min(len(_BARS) - 1, max(0, int(_share(mean, *values) * len(_BARS))))]
         text += bar if filled[0] <= place <= filled[-1] else " "
     return text
+
+
+def _share(number: float, low: float, high: float) -> float:
+    """Where the number lies between the two, from 0 to 1. Halved, since a difference may be beyond floating point."""
+    return (number / 2 - low / 2) / (high / 2 - low / 2) if high / 2 > low / 2 else 0.0

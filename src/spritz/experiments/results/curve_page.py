@@ -16,6 +16,7 @@ def page(runs: Mapping[str, Sequence[Point]]) -> str:
     Raises ExperimentError without Plotly.
     """
     try:
+        from plotly.colors import qualitative
         from plotly.graph_objects import Scatter
         from plotly.subplots import make_subplots
     except ImportError as error:
@@ -23,19 +24,24 @@ def page(runs: Mapping[str, Sequence[Point]]) -> str:
 
     names = sorted({point.name for points in runs.values() for point in points})
     figure: Any = make_subplots(rows=len(names), cols=1, vertical_spacing=0.3 / len(names), subplot_titles=names)
+    labelled: set[str] = set()
     for row, name in enumerate(names, 1):
-        for run, points in runs.items():
+        for number, (run, points) in enumerate(runs.items()):
             course = [point for point in points if point.name == name]
             if not course:
                 continue
             places = [place if point.step is None else point.step for place, point in enumerate(course)]
             figure.add_trace(
                 Scatter(
-                    x=places, y=[point.value for point in course], name=run, legendgroup=run, showlegend=row == 1,
+                    x=places, y=[point.value for point in course], name=run, legendgroup=run,
+                    # Plotly would give each curve another colour, and a label of its own.
+                    line={"color": qualitative.Plotly[number % len(qualitative.Plotly)]},
+                    showlegend=run not in labelled,
                     mode="lines+markers" if len(course) < 100 else "lines",
                 ),
                 row=row, col=1,
             )  # fmt: skip
+            labelled.add(run)
     figure.update_layout(height=max(400, 260 * len(names)), hovermode="x")
     text: str = figure.to_html(include_plotlyjs=True, full_html=True)
     return text

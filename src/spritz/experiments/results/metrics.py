@@ -77,7 +77,12 @@ def _points(data: Mapping[str, Any]) -> Iterator[Point]:
     step, at = _number(data.get("step")), _number(data.get("time"))
     for name, value in data.items():
         if name not in _PLACES and isinstance(value, int | float) and not isinstance(value, bool):
-            yield Point(name, _float(value), step, at or 0.0)
+            yield Point(_encodable(name), _float(value), step, at or 0.0)
+
+
+def _encodable(name: str) -> str:
+    """JSON's escapes may spell half of a surrogate pair, which no terminal, file or database takes."""
+    return name.encode(errors="replace").decode()
 
 
 def _number(value: Any) -> float | None:
