@@ -42,18 +42,23 @@ def resolve(root: str, directory: str, words: Sequence[str]) -> list[Output]:
     outputs: dict[str, Output] = {}
     here = os.path.normpath(os.path.join(root, directory))
     for word in words:
-        target = os.path.normpath(os.path.join(here, word))
-        if not imports.is_below(target, root) or target == root:
+        place = os.path.normpath(os.path.join(here, word))
+        if not imports.is_below(place, root) or place == root:
             raise ExperimentError(
                 f"outputs: {word}: not below {root}", hint="an absolute path elsewhere is the same in every run"
             )
-        if imports.is_below(here, target):
+        # Behind a link in the project the snapshot has other paths. What a link out of it leads to is no copy in a run.
+        resolved = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+        place = resolved if imports.is_below(resolved, root) else place
+        if imports.is_below(here, place):
             raise ExperimentError(f"outputs: {word}: the command runs in it")
-        is_new = not os.path.exists(target)
+        target = os.path.realpath(place)
         is_directory = (
-            word.endswith("/") or "." not in os.path.basename(target)[1:] if is_new else os.path.isdir(target)
+            os.path.isdir(target)
+            if os.path.exists(target)
+            else word.endswith("/") or "." not in os.path.basename(place)[1:]
         )
-        path = os.path.relpath(target, root)
+        path = os.path.relpath(place, root)
         outputs[path] = Output(path, target, is_directory)
     return [
         output
@@ -73,10 +78,12 @@ def _plain(path: str) -> str:
 
 
 def functions(outputs: Sequence[Output], checkout: str) -> str:
-    """The shell function `keep_outputs`, which moves files that have replaced their links; "" without outputs.
+    """The shell functions `link_output` and `keep_outputs`, which moves files that have replaced their links; ""
+    without outputs.
 
-    `checkout` is quoted. Files of the checkout itself are no newer than its mark. A file is moved beside its target
-    first, which may be a copy to another file system: readers of the target see the old file or the whole new one.
+    `checkout` is quoted, and was made without the outputs, so that what is there and is no link is the program's. A
+    file is moved beside its target first, which may be a copy to another file system: readers of the target see the
+    old file or the whole new one. What a link of the project or to its data leads to is the output itself.
     """
     if not outputs:
         return ""
@@ -84,10 +91,21 @@ def functions(outputs: Sequence[Output], checkout: str) -> str:
         f"    keep_output {checkout}/{shlex.quote(output.path)} {shlex.quote(output.target)}\n" for output in outputs
     )
     return f"""\
+link_output() {{ # $1: its place in the checkout, $2: its target, $3: the directory to make for it
+    local parent; parent=$(dirname "$1")
+    [ -e "$2" ] || mkdir -p "$3" || return 1
+    mkdir -p "$parent" || return 1
+    [ -e "$1" ] || [ -L "$1" ] || [ "$parent" -ef "$(dirname "$2")" ] || ln -sT "$2" "$1"
+}}
 keep_output() {{
-    [ ! -L "$1" ] && [ -f "$1" ] && [ "$1" -nt {checkout}/.git-snapshot-done ] || return 0
-    mv -fT "$1" "$2.spritz-$$" && mv -fT "$2.spritz-$$" "$2" && ln -sfT "$2" "$1" && return 0
-    rm -f "$2.spritz-$$"; echo "spritz: $1 could not be moved to $2" >&2
+    [ ! -L "$1" ] && [ -e "$1" ] && [ ! "$1" -ef "$2" ] || return 0
+    [ -f "$1" ] || {{ echo "spritz: a directory has replaced the link $1: it stays with the run" >&2; return; }}
+    local new=$2.spritz-${{SLURM_JOB_ID:-0}}.$$
+    # What had no suffix was taken for a directory.
+    [ ! -d "$2" ] || rmdir "$2" 2> /dev/null
+    mv -fT "$1" "$new" && mv -fT "$new" "$2" && ln -sfT "$2" "$1" && return 0
+    [ ! -e "$1" ] && [ -e "$new" ] && mv -fT "$new" "$1" || rm -f "$new"
+    echo "spritz: $1 could not be moved to $2" >&2
 }}
 keep_outputs() {{
 {calls}}}
@@ -95,12 +113,10 @@ keep_outputs() {{
 
 
 def lines(outputs: Sequence[Output], checkout: str) -> str:
-    """Shell commands that link the outputs in a checkout, whose path is quoted."""
+    """Shell commands that link the outputs in a checkout, whose path is quoted, after its other links."""
     text = "keep_outputs\n" if outputs else ""
     for output in outputs:
-        target, link = shlex.quote(output.target), f"{checkout}/{shlex.quote(output.path)}"
-        folder = target if output.is_directory else shlex.quote(os.path.dirname(output.target))
-        parent = f"{checkout}/{shlex.quote(os.path.dirname(output.path))}"
-        text += f"mkdir -p {folder} || finish 66\n"
-        text += f"[ -L {link} ] || {{ rm -rf {link}; mkdir -p {parent}; ln -sT {target} {link}; }} || finish 66\n"
+        folder = output.target if output.is_directory else os.path.dirname(output.target)
+        words = shlex.join([output.target, folder])
+        text += f"link_output {checkout}/{shlex.quote(output.path)} {words} || finish 66\n"
     return text

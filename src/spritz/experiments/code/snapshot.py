@@ -294,13 +294,21 @@ def diff(store: Path, old: str, new: str, *options: str) -> str:
     return _git(store, "--git-dir", str(store), "diff", *options, old, new)
 
 
-def checkout_lines(store: Path, tree: str, target: str) -> str:
-    """Shell commands that atomically check the tree out into `$target`, or put back what `trimming` has removed."""
+def checkout_lines(store: Path, tree: str, target: str, without: Sequence[str] = ()) -> str:
+    """Shell commands that atomically check the tree out into `$target`, `without` some paths, or put back what
+    `trimming` has removed.
+    """
+    excluding = ""
+    if without:
+        excluding = (
+            f"frozen --literal-pathspecs ls-files -z -- {shlex.join(without)} |\n"
+            '        frozen --work-tree="$made" update-index -z --force-remove --stdin &&\n        '
+        )
     return f"""\
 frozen() {{ GIT_INDEX_FILE=$index git --git-dir={_quoted(store)} {plain_words()} "$@"; }}
 if [ ! -e {target}/{MARK} ]; then
     index=$(mktemp); made={target}.${{SLURM_JOB_ID:-0}}.$$; rm -rf "$made"; mkdir -p "$made"
-    frozen read-tree {tree} && frozen --work-tree="$made" checkout-index -a -q -f &&
+    frozen read-tree {tree} && {excluding}frozen --work-tree="$made" checkout-index -a -q -f &&
         touch "$made/{MARK}" && mv -T "$made" {target} 2> /dev/null
     rm -rf "$index" "$made"
     [ -e {target}/{MARK} ] || {{ echo "spritz: cannot check out the snapshot {tree}" >&2; exit 66; }}

@@ -272,14 +272,16 @@ def _preparation(job: Job) -> str:
         _parameters(job.trials),
         resuming.script_lines(job.options, _shared_directory(job)),
         _SETTING_ASIDE.format(version=job.trials.version) if job.tree and job.trials and job.trials.version > 1 else "",
-        snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
-        outputs.lines(job.outputs, code),
+        snapshot.checkout_lines(job.repository, job.tree, code, [output.path for output in job.outputs])
+        if job.tree
+        else "",
         job.links.replace("{code}", code),
         *(
             snapshot.checkout_lines(job.repository, source.tree, _source_place(job, source))
             for source in job.sources
         ),
         outward.lines(job.outward, {source.root: _source_place(job, source) for source in job.sources}, code),
+        outputs.lines(job.outputs, code),
         # A directory without any file of the snapshot is not in the checkout.
         f"mkdir -p {place}\n" if job.tree else "",
         f"cd {place} || finish 66\n",
