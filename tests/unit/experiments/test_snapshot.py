@@ -132,6 +132,25 @@ def test_a_directory_without_git_is_kept_as_it_is(store: Path, tmp_path: Path) -
     assert not list(plain.rglob(".git"))
 
 
+def test_a_repository_in_a_directory_without_git_is_in_it_with_its_files(store: Path, tmp_path: Path) -> None:
+    plain, inside = tmp_path / "plain", tmp_path / "plain" / "sub" / "lib"
+    inside.mkdir(parents=True)
+    git(inside, "init", "-q", "-b", "main")
+    (plain / "a.py").write_text("1")
+    (inside / "b.py").write_text("old")
+    (inside / "c.py").write_text("committed")
+    git(inside, "add", "-A")
+    git(inside, "commit", "-q", "-m", "one")
+    snapshot.take(plain, store)
+    (inside / "b.py").write_text("changed")
+    (inside / "new.py").write_text("new")
+    taken = snapshot.take(plain, store)
+    assert list(taken.submodules) == ["sub/lib"]
+    assert laid_down(store, taken.tree, tmp_path / "code") == {
+        "a.py": "1", "sub/lib/b.py": "changed", "sub/lib/c.py": "committed", "sub/lib/new.py": "new",
+    }  # fmt: skip
+
+
 def test_a_path_with_a_line_break_is_refused(store: Path, tmp_path: Path) -> None:
     (tmp_path / "a\nb").mkdir()
     git(tmp_path / "a\nb", "init", "-q")

@@ -168,7 +168,7 @@ def _take(
     tree, submodules = _tree_of(base, store, limits, repository, modules, excluded)
     if root is None or repository is None:
         _keep(store, tree, ())
-        return Snapshot(tree, str(directory), ".")
+        return Snapshot(tree, str(directory), ".", submodules=submodules)
     commit, at_commit, branch = _head_of(root)
     _keep(store, tree, (repository.common / "objects",))
     return Snapshot(
@@ -517,15 +517,16 @@ def _tree_of(
         if new or changed:  # git would check all files again, even if 50,000 are unchanged
             git("add", "-A", "--ignore-errors", ".")
         _add_modules(git, root, limits, modules)
-        submodules = _add_submodules(git, root, store, limits) if repository is not None else {}
-        if repository is not None:
-            _add_lfs(git, root, limits)
-        tree = git("write-tree").strip()
         if kept is not None:
+            # Before the files of repositories inside are added, which git would not look at again.
             kept.parent.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # without files, git writes none
-                os.replace(index, kept)
-        return tree, submodules
+                shutil.copy2(index, Path(scratch) / "kept")
+                os.replace(Path(scratch) / "kept", kept)
+        submodules = _add_submodules(git, root, store, limits)
+        if repository is not None:
+            _add_lfs(git, root, limits)
+        return git("write-tree").strip(), submodules
 
 
 def _add_modules(git: _Git, root: Path, limits: _Limits, directories: Sequence[str]) -> None:
