@@ -479,6 +479,59 @@ def test_a_relative_link_to_data_leads_there_from_the_checkout_too(site: Site) -
     ) == ("data\n ['__init__.py'] ../no/such/place")
 
 
+def test_a_link_that_says_its_place_in_the_project_from_outside_leads_into_the_checkout(site: Site) -> None:
+    (site.project / ".gitignore").write_text("data\n")
+    (site.project / "data").mkdir()
+    (site.project / "data" / "a.txt").write_text("data")
+    (site.project / "conf.txt").write_text("conf")
+    _linked(site, "src/absolute", str(site.project / "src" / "mylib"))
+    _linked(site, "src/around", "../../project/src/mylib")
+    _linked(site, "conf", str(site.project / "conf.txt"))
+    _linked(site, "through", "../hop")
+    (site.base / "hop").symlink_to(site.project / "conf.txt")
+    for link in ("absolute_data", "around_data"):
+        _linked(site, link, str(site.project / "data") if link[1] == "b" else "../project/data")
+    code = site.freeze()
+    (site.project / "src" / "mylib" / "__init__.py").write_text("VALUE = 999\n")
+    (site.project / "conf.txt").write_text("changed")
+    program = "import sys; sys.path.append('src'); import absolute, around; print(absolute.VALUE, around.VALUE); "
+    program += "print(*(open(name).read() for name in ('conf', 'through', 'absolute_data/a.txt', 'around_data/a.txt')))"
+    assert site.run(code, program) == "5 5\nconf conf data data"
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
+def test_links_of_a_source_lead_where_those_of_the_project_would(site: Site) -> None:
+    site.tree("third", {"deep.py": "D = 3\n"})
+    common = site.tree("common", {"lib/__init__.py": "L = 1\n", "real.py": "R = 2\n"}, in_git=False)
+    (site.base / "data").mkdir()
+    (site.base / "data" / "a.txt").write_text("data")
+    (common / "alias.py").symlink_to(common / "real.py")
+    (common / "third").symlink_to("../third")
+    (common / "data").symlink_to("../data")
+    _linked(site, "common", "../common")
+    code = site.freeze()
+    (common / "real.py").write_text("R = 999\n")
+    (site.base / "third" / "deep.py").write_text("D = 999\n")
+    program = "import sys; sys.path[:0] = ['common', 'common/third']; import lib, alias, deep; "
+    assert site.run(code, program + "print(lib.L, alias.R, deep.D, open('common/data/a.txt').read())") == "1 2 3 data"
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
+def test_of_a_large_directory_behind_a_link_few_entries_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    (tmp_path / "image.jpg").touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(os.path, "exists", asked.append)
+        assert not outward.is_code(str(tmp_path))
+        assert asked == []
+    (tmp_path / "loader.py").touch()
+    assert outward.is_code(str(tmp_path))
+    monkeypatch.setattr(outward, "_ENTRIES_MAX", 0)
+    assert not outward.is_code(str(tmp_path))
+
+
 def test_a_link_to_code_that_cannot_be_frozen_is_named(site: Site) -> None:
     (site.base / "huge").mkdir()
     with (site.base / "huge" / "big.py").open("wb") as file:

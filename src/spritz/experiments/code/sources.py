@@ -33,12 +33,12 @@ def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> S
     Raises ExperimentError if there is none of the project; what else cannot be frozen is named in `unfrozen`.
     """
     code = take(directory, places)
-    leading_out = outward.of_snapshot(code, store)
-    places = [*places, *(target for target in leading_out.values() if outward.is_code(target))]
+    leading_out = outward.of_tree(code.root, code.tree, store)
+    places = [*places, *filter(outward.is_code, leading_out.values())]
     inside = [place for place in places if imports.is_below(place, code.root)]
     unfrozen = _unfrozen(store, code.root, code.tree, inside)
     sources: list[Source] = []
-    for place in places:
+    for place in places:  # links of sources add more
         if imports.is_below(place, code.root) or imports.is_below(place, _OURS):
             continue
         if any(imports.is_below(place, source.root) for source in sources):
@@ -52,11 +52,14 @@ def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> S
         label = re.sub(r"[^A-Za-z0-9_.-]", "-", os.path.basename(taken.root))
         name = f"{len(sources) + 1}-{label}"
         sources.append(Source(taken.root, taken.tree, name, taken.commit, taken.dirty))
+        links = outward.of_tree(taken.root, taken.tree, store)
+        leading_out |= {os.path.join(taken.root, name): target for name, target in links.items()}
+        places += filter(outward.is_code, links.values())
         unfrozen += _unfrozen(
             store, taken.root, taken.tree, [other for other in places if imports.is_below(other, taken.root)]
         )
-    links = outward.kept(code, leading_out, tuple(sources))
-    return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen), outward=links)
+    kept = outward.kept(code.root, leading_out, sources)
+    return replace(code, sources=tuple(sources), unfrozen=tuple(unfrozen), outward=kept)
 
 
 def with_paths(code: Snapshot, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Snapshot:
