@@ -132,10 +132,9 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
     with tempfile.TemporaryDirectory(prefix=".import-", dir=store.home) as folder:
         root = _extracted(archive, Path(folder))
         run, trees = _recorded(archive, root)
-        for place, tree in trees.items():
+        for place, (tree, submodules) in trees.items():
             actual = "missing"
             if (root / place).is_dir():
-                submodules = run.code.get("submodules", {}) if place == "code" else {}
                 actual = snapshot.adopt(store.home / "snapshots.git", root / place, submodules)
             if actual != tree:
                 raise ExperimentError(
@@ -174,15 +173,16 @@ def unpack(store: Store, archive: Path, owner: str) -> Run:
     return run
 
 
-def _recorded(archive: Path, root: Path) -> tuple[Run, dict[str, str]]:
-    """The run, and the trees of its code by their places. The archive may come from anybody: a place that leads out of
-    it would be read, and removed. Raises ExperimentError.
+def _recorded(archive: Path, root: Path) -> tuple[Run, dict[str, tuple[str, dict[str, str]]]]:
+    """The run, and the trees of its code with their submodules, by their places. The archive may come from anybody: a
+    place that leads out of it would be read, and removed. Raises ExperimentError.
     """
     try:
         run = record.read(root)
-        trees = {"code": str(run.code["tree"])}
-        for source in snapshot.Snapshot.of(run.code).sources:
-            trees[f"sources/{source.name}"] = source.tree
+        code = snapshot.Snapshot.of(run.code)
+        trees = {"code": (str(code.tree), dict(code.submodules))}
+        for source in code.sources:
+            trees[f"sources/{source.name}"] = str(source.tree), dict(source.submodules)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ExperimentError(f"{archive}: its run.json is damaged: {error}") from error
     return run, trees

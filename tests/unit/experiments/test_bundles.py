@@ -7,7 +7,7 @@ import json
 import os
 import tarfile
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from spritz.experiments import bundles
-from spritz.experiments.code import snapshot, trimming
+from spritz.experiments.code import snapshot, sources, trimming
 from spritz.experiments.commands import importing, rerun
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.job import submission
@@ -125,13 +125,21 @@ def test_metrics_of_mlflow_are_those_of_the_imported_run(
     assert metrics.history(there.home, Path(found.directory)) == [Point("loss", 0.5), *tracked[1:]]
 
 
-def test_a_submodule_that_is_not_checked_out_is_no_other_code(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_source", [False, True])
+def test_a_submodule_that_is_not_checked_out_is_no_other_code(project: Path, tmp_path: Path, is_source: bool) -> None:
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(project), "vendor/own")
     git(project, "commit", "-qm", "vendor")
     git(tmp_path, "clone", "-q", str(project), str(tmp_path / "clone"))
     store = Store(tmp_path / "home")
-    code = snapshot.take(tmp_path / "clone", store.home / "snapshots.git")
+
+    def take(directory: Path, modules: Sequence[str]) -> snapshot.Snapshot:
+        return snapshot.take(directory, store.home / "snapshots.git", modules=modules)
+
+    (tmp_path / "other").mkdir()
+    places = [str(tmp_path / "clone")] if is_source else []
+    code = sources.freeze(tmp_path / ("other" if is_source else "clone"), store.home / "snapshots.git", places, take)
     assert not code.dirty
+    assert not any(source.dirty for source in code.sources)
     run = Run(name="t-1", user="bob", created_at=5.0, command=["x"], code=submission.code_mapping(code))
     (store.home / "runs" / "t-1").mkdir(parents=True)
     record.write(store.home / "runs" / "t-1", run)
@@ -245,6 +253,7 @@ def test_a_call_of_a_function_is_not_said_to_be_repeatable(
         ),
         (lambda data: data["code"].update(sources=[{"root": "/r", "name": "..", "tree": "t"}]), "cannot be named"),
         (lambda data: data["code"].update(sources=[{"name": "1"}]), "is damaged"),
+        (lambda data: data["code"].update(submodules=["x"]), "is damaged"),
         (lambda data: data.update(code={}), "is damaged"),
         (lambda data: data.pop("name"), "is damaged"),
     ],

@@ -167,10 +167,14 @@ def test_submodules_are_in_it_with_their_changed_files(project: Path, store: Pat
     git(other, "commit", "-q", "-m", "one")
     git(project, "submodule", "--quiet", "add", str(other), "deps/other")
     git(project, "commit", "-q", "-m", "with a submodule")
+    assert not snapshot.take(project, store).dirty
     (project / "deps" / "other" / "data.py").write_text("changed\n")
     taken = snapshot.take(project, store)
+    assert taken.dirty
     assert list(taken.submodules) == ["deps/other"]
     assert laid_down(store, taken.tree, tmp_path / "code")["deps/other/data.py"] == "changed\n"
+    git(project / "deps" / "other", "commit", "-qam", "two")
+    assert snapshot.take(project, store).dirty
 
 
 def test_files_under_lfs_have_their_content(project: Path, store: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Snapshot:
     commit: str = ""
     branch: str = ""
     remote: str = ""
-    #: whether the tree differs from `commit`
+    #: whether the files differ from those of `commit`, and of its submodules' commits
     dirty: bool = False
     #: whether no remote branch has `commit`, so that others cannot get it
     unpushed: bool = False
@@ -125,6 +125,8 @@ class Source:
     name: str
     commit: str = ""
     dirty: bool = False
+    #: paths of submodules -> their commits
+    submodules: Mapping[str, str] = field(default_factory=dict)
 
 
 def take(
@@ -165,25 +167,25 @@ def _take(
         )
     base = root if root is not None else directory
     excluded = persistent.patterns(str(base), directory, outputs)
-    tree, submodules = _tree_of(base, store, limits, repository, modules, excluded)
+    stored = _tree_of(base, store, limits, repository, modules, excluded)
     if root is None or repository is None:
-        _keep(store, tree, ())
-        return Snapshot(tree, str(directory), ".", submodules=submodules)
+        _keep(store, stored.tree, ())
+        return Snapshot(stored.tree, str(directory), ".", submodules=stored.submodules)
     commit, at_commit, branch = _head_of(root)
-    _keep(store, tree, (repository.common / "objects",))
+    _keep(store, stored.tree, (repository.common / "objects",))
     return Snapshot(
-        tree=tree,
+        tree=stored.tree,
         root=str(root),
         directory=os.path.relpath(directory, root),
         commit=commit,
         branch=branch,
         remote=_git(root, "remote", "get-url", "origin", check=False).strip(),
-        dirty=tree != at_commit,
+        dirty=stored.committed != at_commit or stored.inside_changed,
         unpushed=bool(commit)
         and not (
             repository.has_remote_branches() and _git(root, "branch", "-r", "--contains", commit, check=False).strip()
         ),
-        submodules=submodules,
+        submodules=stored.submodules,
     )
 
 
@@ -476,11 +478,24 @@ def _head_of(root: Path) -> tuple[str, str, str]:
     return lines[0], lines[1], branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A tree of our repository."""
+
+    tree: str
+    #: with the commits of submodules and the pointers of Git LFS, as a commit has it
+    committed: str
+    #: paths of submodules -> their commits
+    submodules: Mapping[str, str]
+    #: whether files of submodules differ from those of the commits that the index has
+    inside_changed: bool
+
+
 def _tree_of(
     root: Path, store: Path, limits: _Limits, repository: _Repository | None, modules: Sequence[str] = (),
     excluded: Sequence[str] = (),
-) -> tuple[str, dict[str, str]]:  # fmt: skip
-    """The tree of the files below `root`, and its submodules with their commits."""
+) -> _Stored:  # fmt: skip
+    """The tree of the files below `root`."""
     with tempfile.TemporaryDirectory(prefix="index-", dir=store) as scratch:
         index = Path(scratch) / "index"
         kept = None
@@ -523,10 +538,11 @@ def _tree_of(
             with suppress(FileNotFoundError):  # without files, git writes none
                 shutil.copy2(index, Path(scratch) / "kept")
                 os.replace(Path(scratch) / "kept", kept)
-        submodules = _add_submodules(git, root, store, limits)
-        if repository is not None:
-            _add_lfs(git, root, limits)
-        return git("write-tree").strip(), submodules
+        committed = git("write-tree").strip()
+        submodules, inside_changed = _add_submodules(git, root, store, limits)
+        has_contents = repository is not None and _add_lfs(git, root, limits)
+        tree = git("write-tree").strip() if submodules or has_contents else committed
+        return _Stored(tree, committed, submodules, inside_changed)
 
 
 def _add_modules(git: _Git, root: Path, limits: _Limits, directories: Sequence[str]) -> None:
@@ -552,9 +568,12 @@ def _is_in(folder: str, directories: Iterable[str]) -> bool:
     return any(directory == "." or imports.is_below(folder, directory) for directory in directories)
 
 
-def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict[str, str]:
-    """Replace commits of submodules, and of repositories inside the tree, by their files."""
+def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> tuple[dict[str, str], bool]:
+    """Replace commits of submodules, and of repositories inside the tree, by their files. Returns their paths with
+    their commits, and whether these files differ from those of the commits that the index had.
+    """
     submodules: dict[str, str] = {}
+    changed = False
     for line in _names(git("ls-files", "-s", "-z")):
         meta, _, name = line.partition("\t")
         mode, commit, _ = meta.split(" ")
@@ -564,19 +583,23 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict
         inside = _repository_of(root / name) if (root / name / ".git").exists() else None
         if inside is None:
             continue  # not checked out: it has no files
-        submodules[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
-        tree, inner = _tree_of(root / name, store, limits, inside)
-        _keep(store, tree, (inside.common / "objects",))
-        submodules.update({f"{name}/{path}": other for path, other in inner.items()})
+        head, at_head, _ = _head_of(root / name)
+        submodules[name] = head or commit
+        inner = _tree_of(root / name, store, limits, inside)
+        _keep(store, inner.tree, (inside.common / "objects",))
+        submodules.update({f"{name}/{path}": other for path, other in inner.submodules.items()})
+        changed = changed or inner.inside_changed or inner.committed != at_head or head != commit
         git("update-index", "--force-remove", "--", name)
-        git("read-tree", f"--prefix={name}/", tree)
-    return submodules
+        git("read-tree", f"--prefix={name}/", inner.tree)
+    return submodules, changed
 
 
-def _add_lfs(git: _Git, root: Path, limits: _Limits) -> None:
-    """Replace pointers of Git LFS in the index by the files' contents, if the work tree has them."""
+def _add_lfs(git: _Git, root: Path, limits: _Limits) -> bool:
+    """Replace pointers of Git LFS in the index by the files' contents, if the work tree has them; whether there are
+    such files.
+    """
     if not (root / ".gitattributes").exists():
-        return
+        return False
     names = _names(git("ls-files", "-z", "--", ":(attr:filter=lfs)"))
     real = []
     for name in names:
@@ -587,6 +610,7 @@ def _add_lfs(git: _Git, root: Path, limits: _Limits) -> None:
     for name in real:
         blob = git("hash-object", "-w", "--no-filters", "--", name).strip()
         git("update-index", "--cacheinfo", f"100644,{blob},{name}")
+    return bool(real)
 
 
 def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:

@@ -51,7 +51,7 @@ def freeze(directory: Path, store: Path, places: Sequence[str], take: Take) -> S
         snapshot.keep_with(store, code.tree, taken.tree)
         label = re.sub(r"[^A-Za-z0-9_.-]", "-", os.path.basename(taken.root))
         name = f"{len(sources) + 1}-{label}"
-        sources.append(Source(taken.root, taken.tree, name, taken.commit, taken.dirty))
+        sources.append(Source(taken.root, taken.tree, name, taken.commit, taken.dirty, taken.submodules))
         links = outward.of_tree(taken.root, taken.tree, store)
         leading_out |= {os.path.join(taken.root, name): target for name, target in links.items()}
         places += filter(outward.is_code, links.values())
