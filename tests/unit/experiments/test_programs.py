@@ -47,6 +47,14 @@ def need(project: Path, command: str, *, link: tuple[str, ...] = (), in_place: b
     programs.need(command.split(), place, {"PATH": str(project.parent / "bin")})
 
 
+@pytest.mark.parametrize("command", ["train.py", "./train.py"])
+def test_advice_names_a_python_that_is_there(project: Path, command: str) -> None:
+    (project.parent / "bin" / "python").rename(project.parent / "bin" / "python3")
+    with pytest.raises(ExperimentError) as refused:
+        need(project, command)
+    assert "python3 train.py" in refused.value.hint
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     ("command", "message", "hint"),
@@ -73,6 +81,7 @@ def test_what_cannot_run_is_refused(project: Path, command: str, message: str, h
         need(project, command, in_place=in_place)
     assert refused.value.message.startswith(message)
     assert refused.value.hint.startswith(hint)
+    assert not refused.value.message.endswith("/.")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def need(command: Sequence[str], place: Place, environment: Mapping[str, str]) -
         return
     program, path = command[0], environment.get("PATH")
     if "/" in program:
-        _need_file(program, place)
+        _need_file(program, place, path)
     elif shutil.which(program, path=path) is None and program not in _OF_DRIVERS:
         raise ExperimentError(f"{program}: command not found", hint=_meant(program, place, path))
     words = command[2:] if runners.runner(command) else command
@@ -82,7 +82,7 @@ def need(command: Sequence[str], place: Place, environment: Mapping[str, str]) -
 
 def _meant(program: str, place: Place, path: str | None) -> str:
     if (below := place.below(program)) and os.path.isfile(place.path(below)):
-        first = f"python {program}" if program.endswith(".py") else f"./{program}"
+        first = f"{_python(path)} {program}" if program.endswith(".py") else f"./{program}"
         return f"did you mean: {shlex.join(first.split(' ', 1))}?"
     programs: set[str] = set()
     for folder in (path or os.defpath).split(os.pathsep):
@@ -94,7 +94,12 @@ def _meant(program: str, place: Place, path: str | None) -> str:
     )
 
 
-def _need_file(program: str, place: Place) -> None:
+def _python(path: str | None) -> str:
+    """The name under which this machine has Python."""
+    return "python" if shutil.which("python", path=path) else "python3"
+
+
+def _need_file(program: str, place: Place, search: str | None) -> None:
     """Raises ExperimentError for a path of a program that is not there, or cannot be executed."""
     below = place.below(program)
     if below is None:
@@ -105,7 +110,7 @@ def _need_file(program: str, place: Place) -> None:
     if mode == "100755" or mode == "120000":
         return
     if mode or (os.path.isfile(path) and not os.access(path, os.X_OK)):
-        runs = "python" if program.endswith(".py") else "bash" if program.endswith(".sh") else ""
+        runs = _python(search) if program.endswith(".py") else "bash" if program.endswith(".sh") else ""
         other = f", or: {runs} {shlex.quote(program.removeprefix('./'))}" if runs else ""
         raise ExperimentError(f"{program}: not executable", hint=f"chmod +x {shlex.quote(program)}{other}")
     if not os.path.lexists(path):
@@ -138,7 +143,8 @@ def _need_script(script: str, place: Place) -> None:
     if place.mode(below) or place.is_linked(below):
         return
     if not os.path.lexists(path):
-        raise ExperimentError(f"{script}: no such file in {os.path.join(place.code.root, place.code.directory)}")
+        directory = os.path.normpath(os.path.join(place.code.root, place.code.directory))
+        raise ExperimentError(f"{script}: no such file in {directory}")
     if "/" in script and os.access(path, os.X_OK) and os.path.isfile(path):
         return  # as a program, it is run from the working tree (`sources.words`)
     if not snapshot.ignored(Path(place.code.root), [below]):
