@@ -178,6 +178,28 @@ def test_all_of_a_change_or_nothing_of_it(store: Store, monkeypatch: pytest.Monk
         assert [(entry.name, entry.tags) for entry in index.find(Query())] == [("train-2", ()), ("train-1", ())]
 
 
+@pytest.mark.parametrize(("words", "step"), [(("--rename", "late"), "_rename"), (("--tag", "late"), "_edit")])
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_a_run_that_was_renamed_or_removed_meanwhile_is_not_changed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, words: tuple[str, str], step: str, is_renamed: bool
+) -> None:
+    name = add(store)
+    change = getattr(edit, step)
+
+    def changed_late(*arguments: object) -> None:
+        monkeypatch.setattr(edit, step, change)
+        if is_renamed:
+            assert spritz_edit(name, "--rename", "early")[0] == 0
+        else:
+            Store(store.home).remove(name, "me")
+        change(*arguments)
+
+    monkeypatch.setattr(edit, step, changed_late)
+    assert spritz_edit(name, *words) == (1, "train-1 has another name now, or was removed")
+    read = record.read(store.home / "runs" / name)
+    assert (read.name, read.tags) == ("early" if is_renamed else name, [])
+
+
 def test_edits_at_the_same_moment_are_all_kept(store: Store) -> None:
     """Other processes that edit a run wait for each other."""
     name = add(store)

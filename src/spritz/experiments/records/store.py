@@ -294,18 +294,29 @@ class Store:
 
     @contextmanager
     def editing(self, names: Sequence[str], owner: str) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-        """A transaction in which columns of these runs are set by (name, columns); others that edit them wait."""
+        """A transaction in which columns of these runs are set by (name, columns); others that edit them wait.
+
+        Raises ExperimentError if one of them is gone, or was renamed since the caller saw it.
+        """
         with self._begin() as connection:
             for name in names:
-                _execute(connection, "UPDATE runs SET name = name WHERE owner = :o AND name = :n", o=owner, n=name)
+                self._lock(connection, name, owner)
             yield lambda name, values: self._set(connection, name, owner, values)
+
+    def _lock(self, connection: Transaction, name: str, owner: str) -> None:
+        """Keep others from changing the run's row until the transaction ends."""
+        _execute(connection, "UPDATE runs SET name = name WHERE owner = :o AND name = :n", o=owner, n=name)
+        if not list(_execute(connection, "SELECT 1 FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)):
+            raise ExperimentError(f"{name} has another name now, or was removed")
 
     def rename(self, old: str, new: str, owner: str, write: Callable[[], None]) -> None:
         """Give a run another name, also where it is the parent of others. `write` records the name in the run's
-        directory before the index has it; what it raises is passed on. Raises ExperimentError if the name is taken.
+        directory before the index has it; what it raises is passed on. Raises ExperimentError if the name is taken, or
+        the run has another one now.
         """
         try:
             with self._begin() as connection:
+                self._lock(connection, old, owner)
                 names = {"o": owner, "old": old, "new": new}
                 _execute(connection, "UPDATE runs SET name = :new WHERE owner = :o AND name = :old", **names)
                 _execute(connection, "UPDATE runs SET parent = :new WHERE owner = :o AND parent = :old", **names)
