@@ -118,6 +118,41 @@ def test_spritzignore_leaves_out_tracked_files_too(project: Path, store: Path, t
     assert sorted(files) == [".gitignore", ".spritzignore", "train.py"]
 
 
+@pytest.mark.parametrize("outputs", [[], ["out"]])
+@pytest.mark.parametrize("spritzignore", ["", "lib/\n"])
+def test_what_is_tracked_although_git_ignores_it_is_in_it_and_no_change(
+    project: Path, store: Path, outputs: list[str], spritzignore: str
+) -> None:
+    (project / ".gitignore").write_text("*.json\n")
+    (project / ".spritzignore").write_text(spritzignore)
+    (project / "conf.json").write_text("1")
+    (project / "out").mkdir()
+    (project / "out" / ".gitkeep").touch()
+    git(project, "add", "-f", "-A")
+    git(project, "commit", "-q", "-m", "two")
+    (project / "other.json").write_text("1")
+    taken = snapshot.take(project, store, outputs=outputs)
+    names = snapshot.names(store, taken.tree)
+    assert "conf.json" in names
+    assert "other.json" not in names
+    assert ("out/.gitkeep" in names, "lib/net.py" in names) == (not outputs, not spritzignore)
+    assert not taken.dirty
+    (project / "out" / ".gitkeep").write_text("what is left out does not count")
+    assert snapshot.take(project, store, outputs=outputs).dirty == (not outputs)
+    (project / "conf.json").write_text("2")
+    assert snapshot.take(project, store, outputs=outputs).dirty
+
+
+def test_in_a_directory_without_git_a_file_that_is_ignored_now_is_not_in_it(store: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "a.py").write_text("1")
+    (plain / "data.bin").write_text("2")
+    assert "data.bin" in snapshot.names(store, snapshot.take(plain, store).tree)
+    (plain / ".gitignore").write_text("*.bin\n")
+    assert snapshot.names(store, snapshot.take(plain, store).tree) == [".gitignore", "a.py"]
+
+
 def test_a_directory_without_git_is_kept_as_it_is(store: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     (plain / "sub").mkdir(parents=True)

@@ -52,6 +52,8 @@ _PLAIN = (
     *("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"),
     *("-c", "core.looseCompression=1", "-c", "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"),
 )
+#: The file with patterns of what snapshots leave out
+_OURS = "left-out"
 #: A snapshot that is taken again later than this gets a new commit, so that its age says when it was last taken
 _FRESH_SECONDS = 600.0
 #: Seconds to wait for a cleaner: NFS keeps the lock of a machine that has failed.
@@ -483,7 +485,7 @@ class _Stored:
     """A tree of our repository."""
 
     tree: str
-    #: with the commits of submodules and the pointers of Git LFS, as a commit has it
+    #: with the commits of submodules, the pointers of Git LFS and what is left out of snapshots, as a commit has it
     committed: str
     #: paths of submodules -> their commits
     submodules: Mapping[str, str]
@@ -516,16 +518,14 @@ def _tree_of(
         git = _Git(root, environment, base)
         ignored = git.exclude_file(Path(scratch), store.parent, excluded)
         if ignored is not None:
-            git(
-                "-c",
-                f"core.excludesFile={ignored}",
-                "ls-files",
-                "-z",
-                "-ci",
-                "--exclude-standard",
-                then=("update-index", "-z", "--force-remove", "--stdin"),
-            )
             git.base = (*git.base, "-c", f"core.excludesFile={ignored}")
+        # What a repository tracks although git would ignore it belongs to the code; our own index says nothing.
+        patterns: tuple[str, ...] = ("--exclude-standard",) if repository is None else ()
+        if repository is not None and ignored is not None:
+            patterns = ("-X", str(ignored.with_name(_OURS)))
+        left_out = _names(git("ls-files", "-z", "-ci", *patterns)) if patterns else []
+        if left_out:
+            git("update-index", "-z", "--force-remove", "--stdin", given="".join(f"{name}\0" for name in left_out))
         new = _names(git("ls-files", "-z", "-o", "--exclude-standard"))
         changed = _names(git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
@@ -538,10 +538,14 @@ def _tree_of(
             with suppress(FileNotFoundError):  # without files, git writes none
                 shutil.copy2(index, Path(scratch) / "kept")
                 os.replace(Path(scratch) / "kept", kept)
-        committed = git("write-tree").strip()
+        tree = committed = git("write-tree").strip()
+        if left_out and repository is not None and (head := _head_of(root)[1]):
+            differing = _names(git("diff-index", "-z", "--cached", "--name-only", head))
+            committed = tree if set(differing) - set(left_out) else head
         submodules, inside_changed = _add_submodules(git, root, store, limits)
         has_contents = repository is not None and _add_lfs(git, root, limits)
-        tree = git("write-tree").strip() if submodules or has_contents else committed
+        if submodules or has_contents:
+            tree = git("write-tree").strip()
         return _Stored(tree, committed, submodules, inside_changed)
 
 
@@ -668,7 +672,7 @@ class _Git:
 
     def exclude_file(self, scratch: Path, home: Path, more: Sequence[str] = ()) -> Path | None:
         """A file with the user's excludes, .spritzignore, `more` lines, and the home of runs if inside; None where only
-        the user's excludes apply.
+        the user's excludes apply. The file `_OURS` beside it is without these.
         """
         ignore_file = self._cwd / IGNORE_FILE
         root, inside = os.path.realpath(self._cwd), os.path.realpath(home)
@@ -678,12 +682,13 @@ class _Git:
             return None
         users = os.fsdecode(_run(self._cwd, ("config", "--path", "core.excludesFile")).stdout).strip()
         default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
-        texts = [os.fsencode(lines)]
-        for path in (Path(users) if users else default, ignore_file):
+        texts = dict.fromkeys((Path(users) if users else default, ignore_file), b"")
+        for path in texts:
             with suppress(OSError):
-                texts.append(path.read_bytes())
+                texts[path] = path.read_bytes()
+        (scratch / _OURS).write_bytes(b"\n".join([os.fsencode(lines), texts[ignore_file]]) + b"\n")
         target = scratch / "exclude"
-        target.write_bytes(b"\n".join(texts) + b"\n")
+        target.write_bytes(b"\n".join([os.fsencode(lines), *texts.values()]) + b"\n")
         return target
 
 
