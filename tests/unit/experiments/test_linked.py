@@ -126,6 +126,13 @@ def test_a_missing_file_that_the_working_tree_has_is_explained(project: Path, ho
     line = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
     assert "--link data/s/train.bin" in failed(home, code, line.format("data/s/train.bin"))
     assert "--link" not in failed(home, code, line.format("nowhere.bin"))
+    assert "working tree" not in failed(home, code, line.format("train.py"))
+    (project / "new.txt").touch()
+    (project / "empty").mkdir()
+    for name in ("new.txt", "empty"):
+        explained = failed(home, code, line.format(name))
+        assert f"{name} is in the working tree, but not in the snapshot" in explained
+        assert "--link" not in explained
     assert "--link" not in failed(home, code, line.format("../other"))
 
 

@@ -500,6 +500,19 @@ def test_a_link_that_says_its_place_in_the_project_from_outside_leads_into_the_c
     assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
 
 
+def test_a_link_to_what_git_ignores_in_the_project_leads_there_from_the_checkout(site: Site) -> None:
+    (site.project / ".gitignore").write_text("data\nexternal\n.venv\n")
+    for file, text in {"data/a.txt": "data", "external/lib/__init__.py": "X = 1\n", ".venv/bin/python": ""}.items():
+        (site.project / file).parent.mkdir(parents=True, exist_ok=True)
+        (site.project / file).write_text(text)
+    for link, target in {"inputs": "data", "lib": "external/lib", "python": ".venv/bin/python"}.items():
+        _linked(site, link, target)
+    code = site.freeze()
+    program = "import lib, os; print(open('inputs/a.txt').read(), lib.X, os.readlink('python'))"
+    assert site.run(code, program) == "data 1 .venv/bin/python"
+    assert code.unfrozen == (f"{site.project}/external/lib: git ignores it",)
+
+
 def test_links_of_a_source_lead_where_those_of_the_project_would(site: Site) -> None:
     site.tree("third", {"deep.py": "D = 3\n"})
     common = site.tree("common", {"lib/__init__.py": "L = 1\n", "real.py": "R = 2\n"}, in_git=False)

@@ -1,9 +1,9 @@
 """Links of a project that lead out of it, as `lib -> ../common/lib` or `data -> /datasets/x`, and of its sources.
 
 What they lead to has no place in the project's snapshot. Code becomes a further source of the run, and in the run's
-checkout the link leads to the source's. A relative link to anything else leads to where it does in the working tree: it
-would lead nowhere from the checkout. A link that says where it leads from outside, as `lib -> /home/me/project/lib`,
-leads to the same file of the checkout.
+checkout the link leads to the source's. A relative link to anything else, also to what git ignores in the project,
+leads to where it does in the working tree: it would lead nowhere from the checkout. A link that says where it leads
+from outside, as `lib -> /home/me/project/lib`, leads to the same file of the checkout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spritz.experiments import imports
-from spritz.experiments.code import snapshot
+from spritz.experiments.code import linked, snapshot
 from spritz.experiments.code.snapshot import Source
 
 #: Entries of a directory that are looked at.
@@ -27,18 +27,24 @@ def of_tree(root: str, tree: str, store: Path) -> dict[str, str]:
 
     Raises ExperimentError.
     """
-    targets = {name: os.path.realpath(os.path.join(root, name)) for name in snapshot.links(store, tree)}
-    inside = {
-        name: os.path.relpath(target, root)
-        for name, target in targets.items()
-        if imports.is_below(target, root) and _passes_outside(name, _text(root, name))
-    }
+    links: dict[str, str] = {}
+    inside: dict[str, str] = {}
+    for name in snapshot.links(store, tree):
+        target = os.path.realpath(os.path.join(root, name))
+        if not os.path.exists(target):
+            continue
+        if imports.is_below(target, root):
+            inside[name] = os.path.relpath(target, root)
+        else:
+            links[name] = target
     lacking = set(snapshot.missing(store, tree, list(dict.fromkeys(inside.values()))))
-    return {
-        name: target if (within := inside.get(name, "")) in lacking or not within else within
-        for name, target in targets.items()
-        if os.path.exists(target) and (name in inside or not imports.is_below(target, root))
-    }
+    for name, target in inside.items():
+        # An environment of the project may be another one in the run, where the checkout has a link to it (`linked`).
+        if target in lacking and not set(linked.ENVIRONMENTS) & set(target.split(os.sep)):
+            links[name] = os.path.join(root, target)
+        elif target not in lacking and _passes_outside(name, _text(root, name)):
+            links[name] = target
+    return links
 
 
 def _text(root: str, name: str) -> str:

@@ -52,6 +52,8 @@ _PLAIN = (
     *("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"),
     *("-c", "core.looseCompression=1", "-c", "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"),
 )
+#: Paths in one command of git.
+_WORDS_MAX = 1000
 #: The file with patterns of what snapshots leave out
 _OURS = "left-out"
 #: A snapshot that is taken again later than this gets a new commit, so that its age says when it was last taken
@@ -240,9 +242,10 @@ def receive(store: Path, code: Snapshot, places: Sequence[Path]) -> None:
 
 def missing(store: Path, tree: str, paths: Sequence[str]) -> list[str]:
     """Those of the paths that the tree does not have. Raises ExperimentError."""
-    if not paths:
-        return []
-    present = _names(_git(store, "--git-dir", str(store), "ls-tree", "-z", "--name-only", tree, "--", *paths))
+    present: set[str] = set()
+    for begin in range(0, len(paths), _WORDS_MAX):
+        words = ("ls-tree", "-z", "--name-only", tree, "--", *paths[begin : begin + _WORDS_MAX])
+        present.update(_names(_git(store, "--git-dir", str(store), *words)))
     return [path for path in paths if path not in present and path != "."]
 
 

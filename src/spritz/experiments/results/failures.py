@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from spritz.experiments import watch
+from spritz.experiments.code import snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.records import lives, record
 from spritz.experiments.results import logs, places
@@ -275,7 +277,17 @@ def _not_seen(directory: Path, line: str) -> str:
     path = os.path.relpath(os.path.join(checkout, match[1]), checkout)
     if path.startswith("..") or not os.path.exists(os.path.join(code["root"], code["directory"], path)):
         return ""
-    return f"{path} is in the working tree, but git ignores it: `spritz run --link {path} …` lets the run see it"
+    below = os.path.normpath(os.path.join(code["directory"], path))
+    try:
+        if not snapshot.missing(directory.parent.parent / "snapshots.git", code["tree"], [below]):
+            return ""
+        is_ignored = bool(snapshot.ignored(Path(code["root"]), [below]))
+    except ExperimentError:
+        return ""
+    if is_ignored:
+        link = f"`spritz run --link {shlex.quote(path)} …` lets the run see it"
+        return f"{path} is in the working tree, but git ignores it: {link}"
+    return f"{path} is in the working tree, but not in the snapshot: it is newer, or a directory without files"
 
 
 def _tails(directory: Path, restart: int) -> Iterable[tuple[int | None, str]]:
