@@ -140,7 +140,7 @@ def _with_suggestion(message: str, parser: argparse.ArgumentParser) -> str:
     begin, _, words = message.partition(": ")
     if begin != "unrecognized arguments":
         return message
-    word = words.split()[0]
+    word = (words.split() or ["''"])[0]
     if not word.startswith("-"):
         return f"unexpected argument: {word}"
     option = word.partition("=")[0]
@@ -156,7 +156,7 @@ def _for_sbatch(message: str, parser: argparse.ArgumentParser) -> str:
     from spritz.cli.call.options import REQUIRED
     from spritz.cli.jobs.submit.rows import rows_of
 
-    word, equals, value = words.split()[0].partition("=")
+    word, equals, value = (words.split() or [""])[0].partition("=")
     for row in rows_of("b"):
         if word in (f"--{row.name}", f"-{row.short}"):
             if not equals and row.argument == REQUIRED:

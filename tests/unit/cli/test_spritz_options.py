@@ -18,6 +18,8 @@ from tests.unit.cli.site import Site
         (("run", "--gpuss=2", "--", "true"), "no such option: --gpuss (did you mean --gpus?)"),
         (("runs", "--completely-else"), "no such option: --completely-else"),
         (("runs", "a", "b"), "unexpected argument: b"),
+        (("space", ""), "unexpected argument: ''"),
+        (("sweep", "a", ""), "unexpected argument: ''"),
         (("pipeline", "show", "p", "--jsn"), "no such option: --jsn (did you mean --json?)"),
         (("runs", "-n", "many"), "argument -n/--limit: invalid int value: 'many'"),
     ],

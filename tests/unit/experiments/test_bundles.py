@@ -17,9 +17,9 @@ import pytest
 
 from spritz.experiments import bundles
 from spritz.experiments.code import snapshot, sources, trimming
-from spritz.experiments.commands import importing, rerun
+from spritz.experiments.commands import export, importing, rerun
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.job import submission
+from spritz.experiments.job import states, submission
 from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry, Store
@@ -148,6 +148,20 @@ def test_a_submodule_that_is_not_checked_out_is_no_other_code(project: Path, tmp
     there = Store(tmp_path / "there")
     there.home.mkdir()
     assert bundles.unpack(there, tmp_path / "b", "ann").code["tree"] == code.tree
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_directory_is_no_file_to_export_to(
+    ran: tuple[Store, Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    monkeypatch.setenv("SPRITZ_HOME", str(ran[0].home))
+    monkeypatch.setattr(submission, "user", lambda: "bob")
+    monkeypatch.setattr(states, "refresh_or_tell", lambda *_: None)
+    told: list[str] = []
+    terminal = SimpleNamespace(out=told.append, err=told.append, error=told.append)
+    words = Namespace(run="train-3", file=str(tmp_path), files=False, force=force)
+    assert export.run(words, terminal) == 1
+    assert told == [f"{tmp_path} is a directory", f"name the file: {tmp_path}/train-3.tar.gz\n"]
 
 
 def test_a_bundle_says_what_ran(ran: tuple[Store, Entry], tmp_path: Path) -> None:

@@ -152,6 +152,13 @@ def test_runs_are_found_by_what_is_known_of_them(any_store: Store) -> None:
         store.get("gamma", "me")
 
 
+@pytest.mark.parametrize("name", ["", "me/"])
+def test_no_name_is_that_of_a_run_without_a_job(any_store: Store, name: str) -> None:
+    any_store.reserve("imported", "me", 1.0, any_store.home / "runs", "x")
+    with pytest.raises(ExperimentError, match="no name of a run is given"):
+        any_store.get(name, "me")
+
+
 def test_characters_of_patterns_stand_for_themselves(any_store: Store) -> None:
     """And letters beyond ASCII are letters. (With a backslash as in the JSON of a tag, on any database.)"""
     store = any_store

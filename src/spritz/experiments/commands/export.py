@@ -27,6 +27,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     states.refresh_or_tell(store, [entry], terminal)
     entry = store.get(entry.name, entry.owner)
     target = Path(arguments.file or f"{entry.name}.tar.gz")
+    if target.is_dir():
+        raise ExperimentError(f"{target} is a directory", hint=f"name the file: {target / entry.name}.tar.gz")
     if target.exists() and not arguments.force:
         raise ExperimentError(f"{target} exists", hint="--force replaces it")
     count = bundles.pack(store, entry, target, with_files=arguments.files)

@@ -419,6 +419,8 @@ class Store:
                 f"{name} is not your run: only {other} can do that",
                 hint=f"`spritz show {name}` shows it, `spritz rerun {name}` runs it again as yours",
             )
+        if not name:  # as the job number of a run without a job is
+            raise ExperimentError("no name of a run is given", hint="`spritz runs` lists them")
         with self._begin() as connection:
             rows = list(
                 _execute(
