@@ -130,6 +130,11 @@ def test_the_table_has_what_differs(home: Path) -> None:
     assert lines[3].split() == ["t-1", "COMPLETED", "-", "0.1", "cccccccc+11111111", "2.0", "2"]
 
 
+def test_a_metric_with_a_line_break_in_its_name_breaks_no_table() -> None:
+    runs = [comparison.Run(name, "COMPLETED", 1.0, {}, {"a\nb": 2.0}) for name in "xy"]
+    assert len(compare.table(runs, comparison.columns(runs)).splitlines()) == 3
+
+
 def test_columns_are_chosen_by_name_and_an_unknown_name_is_an_error(home: Path) -> None:
     status, output = _compare("t-1", "t-2", "--columns", "num*,lr")
     assert status == 0

@@ -152,7 +152,7 @@ def _chosen(runs: Sequence[comparison.Run], wanted: str) -> tuple[list[compariso
 
 def table(runs: Sequence[comparison.Run], columns: Sequence[comparison.Column]) -> str:
     """A line a run. Where the table is wider than the terminal, a line a column, with the runs beside each other."""
-    rows = [("RUN", "STATE", "TIME", *(column.name for column in columns))]
+    rows = [("RUN", "STATE", "TIME", *(" ".join(column.name.split()) for column in columns))]
     for at, run in enumerate(runs):
         taken = "-" if run.seconds is None else clock(run.seconds)
         rows.append((run.name, run.state, taken, *(_cell(column.values[at]) for column in columns)))

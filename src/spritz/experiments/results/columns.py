@@ -44,7 +44,7 @@ def ordered(entries: Sequence[Entry], name: str, largest_first: bool) -> list[En
 
 def table(entries: Mapping[str, Entry], names: Sequence[str]) -> str:
     """A line a run, by the name to show: that name, then the columns."""
-    rows = [("RUN", *(name.upper() if name in _OF_THE_INDEX else name for name in names))]
+    rows = [("RUN", *(name.upper() if name in _OF_THE_INDEX else " ".join(name.split()) for name in names))]
     for shown, entry in entries.items():
         cells = (" ".join(_text(entry, name).split()) or "-" for name in names)
         rows.append((shown, *(cell[:_CELL_MAX] for cell in cells)))
