@@ -143,6 +143,23 @@ def test_what_is_tracked_although_git_ignores_it_is_in_it_and_no_change(
     assert snapshot.take(project, store, outputs=outputs).dirty
 
 
+@pytest.mark.parametrize(
+    "flags", [["--assume-unchanged"], ["--skip-worktree"], ["--assume-unchanged", "--skip-worktree"]]
+)
+def test_a_file_that_git_was_told_not_to_look_at_is_in_it_as_it_is(
+    project: Path, store: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    for flag in flags:
+        git(project, "update-index", flag, "train.py", "lib/net.py")
+    assert not snapshot.take(project, store).dirty
+    (project / "train.py").write_text("local")
+    (project / "lib" / "net.py").unlink()
+    taken = snapshot.take(project, store)
+    assert taken.dirty
+    assert laid_down(store, taken.tree, tmp_path / "code")["train.py"] == "local"
+    assert git(project, "status", "--short") == ""
+
+
 def test_in_a_directory_without_git_a_file_that_is_ignored_now_is_not_in_it(store: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()

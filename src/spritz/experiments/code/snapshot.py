@@ -529,6 +529,8 @@ def _tree_of(
         left_out = _names(git("ls-files", "-z", "-ci", *patterns)) if patterns else []
         if left_out:
             git("update-index", "-z", "--force-remove", "--stdin", given="".join(f"{name}\0" for name in left_out))
+        if repository is not None:
+            _look_at_all(git, root)
         new = _names(git("ls-files", "-z", "-o", "--exclude-standard"))
         changed = _names(git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
@@ -550,6 +552,15 @@ def _tree_of(
         if submodules or has_contents:
             tree = git("write-tree").strip()
         return _Stored(tree, committed, submodules, inside_changed)
+
+
+def _look_at_all(git: _Git, root: Path) -> None:
+    """Have git look at files that the user told it not to look at (git-update-index(1)), where they are there."""
+    tagged = (line.split(" ", 1) for line in _names(git("ls-files", "-v", "-z")))
+    hidden = [name for tag, name in tagged if (tag == "S" or tag.islower()) and os.path.lexists(root / name)]
+    given = "".join(f"{name}\0" for name in hidden)
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if hidden else ():
+        git("update-index", flag, "-z", "--stdin", given=given)
 
 
 def _add_modules(git: _Git, root: Path, limits: _Limits, directories: Sequence[str]) -> None:
