@@ -109,7 +109,8 @@ class Snapshot:
         known = {name: value for name, value in mapping.items() if name in cls.__dataclass_fields__}
         code = msgspec.convert(known, cls)
         objects = [code.tree, code.commit, *code.submodules.values()]
-        objects += [text for source in code.sources for text in (source.tree, source.commit)]
+        for source in code.sources:
+            objects += [source.tree, source.commit, *source.submodules.values()]
         for name in objects:
             if not _OBJECT.fullmatch(name):
                 raise msgspec.ValidationError(f"code: {name!r} is no object of git")
