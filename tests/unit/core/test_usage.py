@@ -14,7 +14,7 @@ from spritz.core.machine import Machine
 from spritz.model.cluster.priority import PriorityPolicy
 from spritz.model.cluster.settings import ClusterSettings
 from spritz.model.commands.cluster import Configure
-from spritz.model.commands.job import ResumeJob, SuspendJob
+from spritz.model.commands.job import ResumeJob, SuspendJob, UpdateJob
 from spritz.model.job.job_filter import JobTarget
 from spritz.model.limits.records import AdoptUsage, Association, Policy, Qos, ResetUsage, SetPolicy, UsageRow
 from spritz.model.limits.usage import RAW, WALL, Decay, Usage, billable
@@ -129,6 +129,9 @@ def test_billing_weights_of_the_partition(make_world: Callable[..., World]) -> N
     assert made.job(job).billing == 4.75
     assert used(made, ("a", 1)) == 475.0
     assert used(made, ("a", 1), "billing") == 400.0, "limits count whole numbers"
+    waiting = made.submit(tasks=2, tasks_given=True)
+    made.ok(UpdateJob(target=JobTarget(waiting), changes={"tasks": 4, "tasks_given": True}))
+    assert made.job(waiting).billing == made.job(made.submit(tasks=4, tasks_given=True)).billing == 6.25
 
 
 def test_it_survives_a_restart_in_the_middle_of_a_job(site: Callable[..., World]) -> None:

@@ -38,6 +38,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job.duties import reserved_for, updatable
 from spritz.model.job.record import Hold, JobSpec, SiblingState
 from spritz.model.reasons import Reason
+from spritz.model.rules.job_tres import requested_pairs
 from spritz.model.rules.time_limit import limit_minutes
 from spritz.model.states import JobState
 
@@ -280,6 +281,7 @@ def _pending_again(
         partition=partitions[0].name,
         association=association_number(context.state, spec, partitions[0].name),
         time_limit_minutes=limit_minutes(spec, partitions[0]),
+        billing=context.state.rules.billing(partitions[0].name, requested_pairs(spec)),
         dependencies=dependencies,
         priority=priority,
     )
