@@ -18,7 +18,7 @@ from tests.property.accepted import COMMANDS, NODES, SETTINGS, SIBLINGS, drawn, 
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 
 
-@settings(max_examples=150)
+@settings(max_examples=90)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(NODES)), st.sampled_from(sorted(SETTINGS)))
 def test_whatever_was_accepted_can_be_carried_to_its_end(seed: int, hardware: str, configuration: str) -> None:
     with guard(60.0):

@@ -76,7 +76,7 @@ def by_key(changes: Iterable[Changed[Any]]) -> dict[Any, tuple[Any, Any]]:
     return told
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(NODES)), st.sampled_from(sorted(SETTINGS)))
 def test_every_change_is_told_and_the_projection_that_follows_is_the_rebuilt_one(
     seed: int, hardware: str, configuration: str

@@ -41,7 +41,7 @@ from spritz.scheduling.view.records import JobRecord
 from spritz.scheduling.view.request import Request
 from spritz.scheduling.view.snapshot import Snapshot
 
-SPEED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SPEED = settings(max_examples=35, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DAY = 86_400.0
 USERS = {"alice": 1001, "bob": 1002}
 TAPES = (GresCapacity(name="tape", type="a", count=2), GresCapacity(name="tape", type="b", count=1))

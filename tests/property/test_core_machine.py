@@ -533,6 +533,6 @@ def _allocation(shares: list[NodeAllocation]) -> Allocation:
 
 
 Conversation.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=45, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestConversation = Conversation.TestCase

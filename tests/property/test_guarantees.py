@@ -24,7 +24,7 @@ from spritz.model.plan import Plan
 from spritz.model.rules.job_tres import allocated_pairs
 from spritz.model.states import JobState
 
-SPEED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SPEED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TREE = {"a": "root", "a1": "a", "a2": "a", "b": "root", "c": "root"}
 GPU = "gres/gpu"
 

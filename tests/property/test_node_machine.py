@@ -212,5 +212,5 @@ class NodeMachine(RuleBasedStateMachine):
         assert list(self.machine.running) == []
 
 
-NodeMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+NodeMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 TestNodeMachine = NodeMachine.TestCase

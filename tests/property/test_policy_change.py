@@ -167,7 +167,7 @@ def test_edited_rules_equal_rules_built_from_the_new_policy(before: Policy, afte
     assert policy_inputs(policy_inputs(PriorityInputs(), old), rules, touched) == policy_inputs(PriorityInputs(), fresh)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=18, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(1), st.lists(trees(1), min_size=1, max_size=3))
 def test_state_and_projection_after_edits_are_those_of_the_whole_policy(first: Policy, later: list[Policy]) -> None:
     """Running and waiting jobs of everybody: what counts, what falls due, and what the scheduler sees. Each edit is
