@@ -17,11 +17,11 @@ from spritz.config.grammar import Line, Location, Malformed, Token, tokens
 from spritz.config.kinds import OPTIONS as OPTIONS_KIND
 from spritz.config.kinds import OutOfBounds, Value, amount
 from spritz.config.schema import record_keys, slurm_keys, status
-from spritz.config.schema.options import INTEGERS, OFF, OPTIONS, PERCENTAGES, WORDS
+from spritz.config.schema.options import INTEGERS, OFF, OPTIONS, PERCENTAGES, WHOLE, WORDS
 from spritz.config.schema.removed import GONE, OLD_HOSTS, RENAMED
 from spritz.config.settings import ControllerHost, Settings
 from spritz.notation import hostlist
-from spritz.notation.errors import shown, unsigned
+from spritz.notation.errors import c_integer, shown, unsigned
 from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
@@ -112,8 +112,11 @@ class Fields:
         self.values: dict[str, Value] = {}
         self.places: dict[str, Location] = {}
 
-    def add(self, token: Token) -> Key | None:
+    def add(self, given: Token) -> Key | None:
         """Add one token; returns its key if it was understood."""
+        token = self._current(given)
+        if token is None:
+            return None
         key = self.table.get(token.key.lower())
         if key is None:
             self._unknown(token)
@@ -137,6 +140,25 @@ class Fields:
         self.places[key.name] = token.place
         self._warn_if_later(key, value, token.place)
         return key
+
+    def _current(self, token: Token) -> Token | None:
+        """`token` with today's key, and a warning if Slurm has renamed it; None if Slurm has removed it."""
+        name = token.key.lower()
+        if name in RENAMED.get(self.scope, {}):
+            old, new = RENAMED[self.scope][name]
+            message, text = f"{old} is an old name of {new}", token.value
+            if old == "CryptoType" and text.startswith("crypto/"):
+                text = text.replace("crypto", "cred", 1)
+                message += f"; {shown(token.value)} counts as {shown(text)}"
+            self.diagnostics.warning(token.place, message, key=old, once=old)
+            return Token(new, text, token.place, token.operator)
+        if name in GONE.get(self.scope, {}):
+            old, advice = GONE[self.scope][name]
+            hint = "it can be left out" if advice == "nothing" else f"use {advice}"
+            message = f"{old} was removed from Slurm and has no effect"
+            self.diagnostics.warning(token.place, message, key=old, hint=hint, once=old)
+            return None
+        return token
 
     def _unknown(self, token: Token) -> None:
         kind = (
@@ -191,9 +213,11 @@ class Fields:
         self.diagnostics.warning(place, message, key=key.name, once=name)
 
     def _check_options(self, key: Key, given: tuple[Value, ...], place: Location) -> None:
+        """Warn of options without effect, and keep of a number what counts."""
         known_options = {name.lower(): name for name in OPTIONS.get(key.name, ())}
-        for word in given:
-            option = str(word).partition("=")[0]
+        kept: list[str] = []
+        for word in map(str, given):
+            option = word.partition("=")[0]
             name = known_options.get(option.lower())
             if name is None and not (key.name == "JobAcctGatherFrequency" and option.isdecimal()):
                 close = nearest(option, list(known_options.values()))
@@ -201,17 +225,20 @@ class Fields:
                 message = f'{key.name}: unknown option "{shown(option)}" has no effect'
                 self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
             elif name in INTEGERS:
-                self._check_number(key, name, str(word).partition("=")[2], place)
+                kept += self._number(key, name, word, place)
+                continue
             elif name in PERCENTAGES:
-                self._check_percentage(key, name, str(word).partition("=")[2], place)
+                self._check_percentage(key, name, word.partition("=")[2], place)
             elif name in WORDS:
-                self._check_word(key, name, str(word).partition("=")[2], place)
+                self._check_word(key, name, word.partition("=")[2], place)
             elif name is not None and f"{key.name}.{name}" in status.MOOT:
                 message = f"{key.name}={name} has no effect: {status.MOOT[f'{key.name}.{name}']}"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
             elif name is not None and f"{key.name}.{name}" not in status.DONE and key.name != "JobAcctGatherFrequency":
                 message = f"{key.name}={name} is not implemented yet and has no effect"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
+            kept.append(word)
+        self.values[key.name] = tuple(kept)
 
     def _check_word(self, key: Key, name: str, text: str, place: Location) -> None:
         words = WORDS[name]
@@ -225,12 +252,26 @@ class Fields:
             message = f"{key.name}: {name}={shown(text)}: expected a percentage above 0 and up to 100"
             self.diagnostics.error(place, message, key=key.name)
 
-    def _check_number(self, key: Key, name: str, text: str, place: Location) -> None:
+    def _number(self, key: Key, name: str, word: str, place: Location) -> list[str]:
+        """`name=24:00:00` -> `name=24`, with a warning: Slurm reads these numbers with atoi. Empty for `name` alone,
+        which Slurm does not read.
+        """
+        option, equals, text = word.partition("=")
         low, high = INTEGERS[name]
-        number = unsigned(text, high)
-        if (number is None or number < low) and not (name in OFF and text == "-1"):
+        if not equals:
+            message = f"{key.name}: {name} without a number has no effect"
+            self.diagnostics.warning(place, message, key=key.name, hint=f"write {name}=NUMBER")
+            return []
+        digits = text if name in WHOLE else c_integer(text)
+        number = unsigned(digits, high)
+        if (number is None or number < low) and not (name in OFF and digits == "-1"):
             message = f"{key.name}: {name}={shown(text)}: expected a whole number from {low} to {high}"
             self.diagnostics.error(place, message, key=key.name)
+        elif not text.strip().lstrip("+-").isdigit():
+            message = f"{key.name}: {name}={shown(text)} counts as {name}={digits}"
+            hint = "Slurm reads a whole number and passes over what follows"
+            self.diagnostics.warning(place, message, key=key.name, hint=hint)
+        return [f"{option}={digits}"]
 
 
 def _home_of(key: str) -> str:
@@ -245,7 +286,7 @@ def _home_of(key: str) -> str:
 def _misspelt_record(key: str) -> str | None:
     """The record whose name is meant by an unknown key; None for other keys."""
     name = key.lower()
-    if name in slurm_keys() or name in RENAMED or name in GONE or name in OLD_HOSTS or _home_of(name):
+    if name in slurm_keys() or name in RENAMED[""] or name in GONE[""] or name in OLD_HOSTS or _home_of(name):
         return None
     return nearest(key, _RECORDS.values())
 
@@ -308,23 +349,12 @@ class _Reader:
 
     def _single(self, token: Token) -> None:
         name = token.key.lower()
-        if name in RENAMED:
-            old, new = RENAMED[name]
-            self.diagnostics.warning(token.place, f"{old} is an old name of {new}", key=old, once=old)
-            token = Token(new, token.value, token.place, token.operator)
-        elif name in GONE:
-            old, advice = GONE[name]
-            hint = "it can be left out" if advice == "nothing" else f"use {advice}"
-            self.diagnostics.warning(
-                token.place, f"{old} was removed from Slurm and has no effect", key=old, hint=hint, once=old
-            )
-            return
-        elif name in OLD_HOSTS:
+        if name in OLD_HOSTS:
             old = OLD_HOSTS[name]
             self.diagnostics.warning(token.place, f"{old} is an old form of SlurmctldHost", key=old, once=old)
             self.old_hosts[name] = token
             return
-        elif name == "frontendname":
+        if name == "frontendname":
             message = "FrontendName: front end nodes are no longer in Slurm"
             self.diagnostics.error(token.place, message, key="FrontendName", hint="describe the nodes with NodeName")
             return

@@ -87,8 +87,7 @@ READ_SECONDS = 60.0
 #: Seconds after which a daemon without a controller serves anyway: running jobs need it.
 FIRST_CONNECTION_SECONDS = 2.0
 
-#: Seconds for HealthCheckProgram, as in Slurm; and how many run at once, if this daemon has many nodes.
-HEALTH_SECONDS = 60.0
+#: How many HealthCheckPrograms run at once, if this daemon has many nodes.
 CHECKS_AT_ONCE = 16
 
 #: Seconds to reach the next node for a forwarded order. The controller has another path, so a longer wait is no use.
@@ -596,8 +595,8 @@ class Daemon:
     async def _check_node(self, name: str) -> None:
         """The program itself drains the node if it finds a fault; a failure to run it is only logged, as in Slurm."""
         async with self._checks:
-            program = self._settings.hooks.health_program
-            failure = await run_programs((program,), self._variables(name), HEALTH_SECONDS)
+            hooks = self._settings.hooks
+            failure = await run_programs((hooks.health_program,), self._variables(name), hooks.health_timeout_seconds)
         if failure is not None:
             self._log.error("health.failed", node=name, **failure._asdict())
 

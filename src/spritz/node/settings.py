@@ -58,6 +58,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     serial: bool = False
     health_program: str = ""
     health_seconds: float = 0.0
+    health_timeout_seconds: float = 60.0
     health_states: tuple[str, ...] = ()
 
 
@@ -347,6 +348,7 @@ def _hooks(have: Settings) -> Hooks:
         serial=have.has_option("PrologFlags", "Serial"),
         health_program=have.text("HealthCheckProgram"),
         health_seconds=float(have.integer("HealthCheckInterval")),
+        health_timeout_seconds=float(have.integer("HealthCheckTimeout") or 60),
         health_states=_programs(have["HealthCheckNodeState"]),
     )
 

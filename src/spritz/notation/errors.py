@@ -1,4 +1,5 @@
-"""The base of all errors of this package, and two helpers of every parser: bounded numbers and printable excerpts.
+"""The base of all errors of this package, and helpers of every parser: bounded numbers, C's way to read
+one, and printable excerpts.
 
 Must not import anything: every other module here imports it.
 """
@@ -34,3 +35,16 @@ def unsigned(text: str, maximum: int) -> int | None:
             return None
     value = int(text)
     return value if value <= maximum else None
+
+
+def c_integer(text: str) -> str:
+    """The number that C's atoi reads from `text`, without leading zeros: blanks before it and all text behind it are
+    passed over. "0" for text that begins with no number.
+    """
+    text = text.lstrip(" \t\n\v\f\r")
+    sign = text[:1] if text[:1] in ("-", "+") else ""
+    length = len(sign)
+    while length < len(text) and "0" <= text[length] <= "9":
+        length += 1
+    digits = text[len(sign) : length].lstrip("0")
+    return f"-{digits}" if digits and sign == "-" else digits or "0"

@@ -148,3 +148,14 @@ def test_syslog_has_options_and_environment_of_each_submission(site: Path, monke
         "options": {"time": "5", "argv": ["j.sh"]},
         "env": {"A": "b"},
     }
+
+
+def test_the_script_may_lie_elsewhere(site: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "scripts" / "filter.lua"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(LUA.replace('"default"', '"elsewhere"'))
+    (site / "slurm.conf").write_text(
+        f"ClusterName=lab\nSlurmctldHost=localhost\nCliFilterParameters=cli_filter_lua_path={elsewhere}\n"
+    )
+    chain, _ = configured(site, "lua")
+    assert chain.defaults() == {"comment": "elsewhere"}

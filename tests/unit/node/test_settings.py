@@ -92,3 +92,13 @@ def test_gpus_that_no_file_stands_for_are_said_to_be_open(tmp_path: Path) -> Non
     settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories(devices="/sys/fs/cgroup/x"))
     assert [key for key, detail in settings.unheld if "open to every job" in detail] == ["ConstrainDevices"]
     assert not settings.nodes["n1"].setup.facts.local_gpus, "its GPUs keep their own numbers"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", 60.0), ("HealthCheckTimeout=90\n", 90.0), ("0", 60.0)])
+def test_the_health_check_has_a_time_limit(tmp_path: Path, given: str, seconds: float) -> None:
+    """Slurm allows no 0: the default counts."""
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF + (f"HealthCheckTimeout={given}\n" if given == "0" else given))
+    config = load(str(path))
+    settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories())
+    assert settings.hooks.health_timeout_seconds == seconds

@@ -7,6 +7,7 @@ from spritz.config.kinds import (
     EXIT_CODES,
     OPTIONS,
     PATH,
+    PORT_MAX,
     PROGRAM,
     SMALL_MAX,
     STRING,
@@ -38,6 +39,7 @@ KEYS = (
         "Directories whose libraries are not broadcast.",
     ),
     Key("BcastParameters", OPTIONS, None, "Options of sbcast and srun --bcast."),
+    Key("CliFilterParameters", OPTIONS, None, "Options of cli_filter plugins: cli_filter_lua_path."),
     Key("CliFilterPlugins", WORDS, None, "Plugins that inspect the options of sbatch, salloc and srun."),
     Key("DisableRootJobs", BOOL, False, "Refuse jobs of user root."),
     Key("Epilog", PROGRAM, None, "Program run as root on every node when a job ends; may be a pattern."),
@@ -52,6 +54,7 @@ KEYS = (
         "Nodes that run HealthCheckProgram.",
     ),
     Key("HealthCheckProgram", PROGRAM, None, "Program run as root on nodes to check them."),
+    Key("HealthCheckTimeout", seconds(PORT_MAX), 60, "Time limit of HealthCheckProgram; 0 counts as 60."),
     Key(
         "InactiveLimit", seconds(), 0, "Time without contact to salloc or srun after which its job is ended; 0: never."
     ),

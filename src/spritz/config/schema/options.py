@@ -15,6 +15,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "JobCompParams": """
             connect_timeout enable_job_start flush_timeout poll_interval requeue_on_msg_timeout timeout topic
             topic_job_start""",
+        "CliFilterParameters": "cli_filter_lua_path",
         "SchedulerParameters": """
             allow_zero_lic assoc_limit_stop batch_sched_delay bb_array_stage_cnt bf_allow_magnetic_slot bf_busy_nodes
             bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses
@@ -124,6 +125,10 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "preempt_reorder_count": (0, 1000),
     "suspend_grace_time": (0, 3600),
 }
+
+#: Options among these whose number must be all of the value, as in Slurm; of others, text behind the number is passed
+#: over.
+WHOLE: frozenset[str] = frozenset({"min_exempt_priority"})
 
 #: Options among these that also accept -1, which means never.
 OFF: frozenset[str] = frozenset({"bf_interval", "rl_log_freq", "sched_interval"})

@@ -16,7 +16,7 @@ from spritz.cli.call.options import NONE, Row
 from spritz.cli.jobs.filters import defaults
 from spritz.cli.jobs.submit import values
 from spritz.cli.jobs.submit.values import Values
-from spritz.client.locate import find_slurm_conf, locate_controller
+from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import shown
 from spritz.notation.octets import plain
@@ -46,8 +46,7 @@ class Filters:
         #: syslog: the options of each component
         self._noted: dict[int, str] = {}
         if "lua" in names:
-            path = os.path.join(os.path.dirname(os.path.abspath(find_slurm_conf())), "cli_filter.lua")
-            self._lua = LuaFilter(path, self._cluster, context.environ)
+            self._lua = LuaFilter(_script_path(), self._cluster, context.environ)
             self._asked(LuaFilter.load)
 
     # -- the moments
@@ -178,3 +177,14 @@ class Filters:
 
 def _json(options: dict[str, Any]) -> str:
     return json.dumps(options, separators=(",", ":"), ensure_ascii=False)
+
+
+def _script_path() -> str:
+    """cli_filter.lua: that of CliFilterParameters, else the file next to slurm.conf."""
+    conf = find_slurm_conf()
+    parameters = read_keys(frozenset(("clifilterparameters",)), conf).get("clifilterparameters", "")
+    for word in parameters.split(","):
+        name, _, path = word.strip().partition("=")
+        if name.lower() == "cli_filter_lua_path" and path:
+            return path
+    return os.path.join(os.path.dirname(os.path.abspath(conf)), "cli_filter.lua")
