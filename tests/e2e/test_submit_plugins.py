@@ -38,6 +38,7 @@ function slurm_job_submit(d, parts, uid)
     d.script = "#!/bin/sh\\necho changed\\n"
   end
   if d.name == "loop" then while true do end end
+  if d.name == "program" then io.popen("exec sleep 1000"):read("a") end
   if d.name == "end" then os.exit(3) end
   if d.name == "jobs" then local n = 0; for _ in pairs(slurm.jobs) do n = n + 1 end; slurm.log_user("%d", n) end
   return slurm.SUCCESS
@@ -153,9 +154,10 @@ def test_lua_sees_updates_holds_and_releases(make: Make) -> None:
 
 def test_a_script_that_hangs_or_kills_its_process_fails_one_job_and_the_controller_goes_on(make: Make) -> None:
     controller = make("JobSubmitPlugins=lua\nMessageTimeout=2", lua=LUA)
-    code, lines = refused(controller, "loop")
-    assert (code, len(lines)) == ("SLURM_ERROR", 1)
-    assert lines[0].endswith("job_submit.lua: not done in 1.6 seconds")
+    for name in ("loop", "program"):
+        code, lines = refused(controller, name)
+        assert (code, len(lines)) == ("SLURM_ERROR", 1)
+        assert lines[0].endswith("job_submit.lua: not done in 1.6 seconds")
     assert submit(controller, "told").messages == ("hello 3", "second")
     assert refused(controller, "end")[1][0].endswith("its process ended")
     assert submit(controller).job_id

@@ -20,6 +20,7 @@ from typing import Any
 from spritz.extras import pip_install
 from spritz.notation.duration import DurationError, parse_minutes
 from spritz.notation.octets import octets, plain
+from spritz.plugins import lua_programs
 from spritz.plugins.answer import LogLine, PluginError
 from spritz.plugins.numbers import CONSTANTS, WIDE_CONSTANTS, error_numbers
 
@@ -152,6 +153,7 @@ class LuaScript:
         numbers = {**CONSTANTS, **error_numbers(), **{name: float(value) for name, value in WIDE_CONSTANTS.items()}}
         self._runtime = runtime
         runtime.globals()[b"python"] = None
+        runtime.execute(lua_programs.LUA, lua_programs.start, lua_programs.finish)
         self._made = runtime.execute(
             _PRELUDE,
             self._log,

@@ -149,7 +149,9 @@ def main() -> None:
     if os.getppid() != parent:  # the parent ended before the prctl
         return
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+        # Passed over, not ignored: programs that a script starts would inherit that, and `timeout` could not end them.
+        signal.signal(number, lambda _number, _frame: None)
+        signal.siginterrupt(number, False)
     _soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = MEMORY_BYTES_MAX if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES_MAX, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
