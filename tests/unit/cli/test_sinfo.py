@@ -9,6 +9,7 @@ from spritz.model.commands.cluster import CreatePartition, UpdateNode
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.node.partition import Partition
 from spritz.model.node_daemon.reports import NodeSilent
+from spritz.notation.hostlist import expand
 from spritz_testing.builders import World, capacity
 from tests.unit.cli.site import Site
 
@@ -98,11 +99,54 @@ def test_silent_nodes_have_a_star(site: Site) -> None:
     assert site.run(main, "-h", "-r", "-o", "%N").lines == ["n[1,3-4]"]
 
 
-def test_states_can_be_joined_with_an_ampersand(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("states", "nodes"),
+    [
+        ("drain&no_respond", "n2"),
+        ("drain+no_respond", "n2"),
+        ("drain,no_respond", "n[1-3]"),
+        ("drain&~no_respond", "n1"),
+        ("!drain", "n[3-4]"),
+        ("~DRAIN,no_respond", "n[2-4]"),
+        ("~drain+~no_respond", "n4"),
+        # a drained or silent node is idle too; one that runs something is allocated, whatever its name in listings
+        ("idle", "n[1-3]"),
+        ("alloc", "n4"),
+        ("allocated&mix", "n4"),
+        ("~reserved", "n[1-4]"),
+        # one + or & joins all, as in Slurm
+        ("alloc,drain&no_respond", ""),
+        ("all", "n[1-4]"),
+        ("ALL", "n[1-4]"),
+        # the beginning of a word is enough
+        ("i", "n[1-3]"),
+        ("dr", "n[1-2]"),
+        ("no", "n[2-3]"),
+        ("npc", ""),
+        ("perfctrs", ""),
+        ("dynamic_norm", ""),
+        ("external", ""),
+        ("idle,", "n[1-3]"),
+        ("&idle", "n[1-3]"),
+        ("", ""),
+        (",", ""),
+    ],
+)
+def test_states_are_joined_and_inverted(site: Site, states: str, nodes: str) -> None:
+    """Seen of Slurm 22.05; `~`, `!` and `+` by the source of 26.05."""
+    site.running("n4")
     site.world.ok(UpdateNode(names=("n1", "n2"), state="DRAIN", reason="x"))
     site.world.ok(NodeSilent(names=("n2", "n3")))
-    assert site.run(main, "-h", "-t", "drain&no_respond", "-o", "%N").lines == ["n2"]
-    assert site.run(main, "-h", "-t", "idle", "-o", "%N").lines == ["n[3-4]"]
+    assert site.run(main, "-h", "-N", "-t", states, "-o", "%N").lines == expanded(nodes)
+
+
+def expanded(nodes: str) -> list[str]:
+    return list(expand(nodes)) if nodes else []
+
+
+@pytest.mark.parametrize(("states", "named"), [("~bogus", "bogus"), ("idle&~~down", "~down"), ("idle*", "idle*")])
+def test_an_unknown_state_is_named_without_its_sign(site: Site, states: str, named: str) -> None:
+    assert site.run(main, "-t", states).err.startswith(f'sinfo: error: Bad state string: "{named}"\n')
 
 
 def test_partitions_without_a_match_are_shown_with_no_nodes(site: Site) -> None:

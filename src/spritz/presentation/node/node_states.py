@@ -5,7 +5,7 @@ Source: sinfo(1) NODE STATE CODES; `node_state_string`, `node_state_string_compa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -34,51 +34,58 @@ _COMPACT = {
 _ORDER = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "ERROR": 4, "MIXED": 5, "FUTURE": 6}
 _BUSY = ("ALLOCATED", "MIXED")
 
-#: words of --states and their meaning
+#: Words of --states and their meaning, in the order in which Slurm looks: the beginning of a word means the first that
+#: begins so (`d` DOWN, `dr` DRAIN).
 STATE_WORDS = {
-    "ALLOC": "ALLOCATED",
-    "ALLOCATED": "ALLOCATED",
-    "BLOCKED": "BLOCKED",
-    "CLOUD": "CLOUD",
-    "COMP": "COMPLETING",
-    "COMPLETING": "COMPLETING",
+    "UNKNOWN": "UNKNOWN",
+    "UNK": "UNKNOWN",
     "DOWN": "DOWN",
-    "DRAIN": "DRAIN",
-    "DRAINED": "DRAINED",
-    "DRAINING": "DRAINING",
-    "ERR": "ERROR",
-    "ERROR": "ERROR",
-    "FAIL": "FAIL",
-    "FAILING": "FAIL",
-    "FUTR": "FUTURE",
-    "FUTURE": "FUTURE",
     "IDLE": "IDLE",
-    "INVAL": "INVALID_REG",
-    "INVALID": "INVALID_REG",
-    "MAINT": "MAINTENANCE",
-    "MIX": "MIXED",
+    "ALLOCATED": "ALLOCATED",
+    "ERROR": "ERROR",
     "MIXED": "MIXED",
-    "NO_RESPOND": "NOT_RESPONDING",
+    "FUTURE": "FUTURE",
+    "FUTR": "FUTURE",
+    "BLOCKED": "BLOCKED",
+    "INVALID_REG": "INVALID_REG",
     "PLANNED": "PLANNED",
     "PLND": "PLANNED",
-    "DRNG": "DRAINING",
-    "POWERED_DOWN": "POWERED_DOWN",
-    "POWERING_DOWN": "POWERING_DOWN",
-    "POWERING_UP": "POWERING_UP",
-    "POWER_DOWN": "POWER_DOWN",
-    "POWER_UP": "POWER_UP",
-    "REBOOT": "REBOOT_REQUESTED",
-    "REBOOT_ISSUED": "REBOOT_ISSUED",
-    "REBOOT_REQUESTED": "REBOOT_REQUESTED",
+    "DRAIN": "DRAIN",
+    "DRAINED": "DRAINED",
     "RESV": "RESERVED",
     "RESERVED": "RESERVED",
-    "UNK": "UNKNOWN",
-    "UNKNOWN": "UNKNOWN",
+    # of the releases before 24.05; no node is in this state
+    "PERFCTRS": "PERFCTRS",
+    "NPC": "PERFCTRS",
+    "DRAINING": "DRAINING",
+    "DRNG": "DRAINING",
+    "DYNAMIC_FUTURE": "DYNAMIC_FUTURE",
+    "DYNAMIC_NORM": "DYNAMIC_NORM",
+    "COMPLETING": "COMPLETING",
+    "NO_RESPOND": "NOT_RESPONDING",
+    "NOT_RESPONDING": "NOT_RESPONDING",
+    "POWER_UP": "POWER_UP",
+    "POW_UP": "POWER_UP",
+    "POWERING_DOWN": "POWERING_DOWN",
+    "POWRING_DN": "POWERING_DOWN",
+    "POWERED_DOWN": "POWERED_DOWN",
+    "POWERED_DN": "POWERED_DOWN",
+    "POWER_DOWN": "POWER_DOWN",
+    "POW_DN": "POWER_DOWN",
+    "POWERING_UP": "POWERING_UP",
+    "FAIL": "FAIL",
+    "FAILING": "FAIL",
+    "MAINTENANCE": "MAINTENANCE",
+    "REBOOT_REQUESTED": "REBOOT_REQUESTED",
+    "REBOOT_ISSUED": "REBOOT_ISSUED",
+    "CLOUD": "CLOUD",
+    "EXTERNAL": "EXTERNAL",
 }
 
 VALID = (
     "unknown,down,idle,allocated,error,mixed,future,drain,drained,draining,no_respond,reserved,cloud,completing,"
-    "powering_down,powered_down,power_down,powering_up,fail,maint,reboot,reboot_issued,planned,blocked,invalid"
+    "powering_down,powered_down,power_down,powering_up,power_up,fail,maint,reboot,reboot_issued,planned,blocked,inval,"
+    "external,dynamic_future,dynamic_norm"
 )
 
 
@@ -148,29 +155,50 @@ class UnknownState(ValueError):
     """An unknown word of --states; the exception's text is that word."""
 
 
-def parse_states(text: str) -> list[list[str]]:
-    """Alternatives (separated by commas) of conditions that must all hold (`&`). Empty: every state. Raises
-    UnknownState.
+class Condition(NamedTuple):
+    """One word of --states: the node is in this state, or is not."""
+
+    state: str
+    negated: bool = False
+
+
+class Conditions(NamedTuple):
+    """All words of --states. None of them (of `""` or `","`) means no node, as in Slurm."""
+
+    words: tuple[Condition, ...] = ()
+    #: all must hold, not any
+    joined: bool = False
+
+    def names(self, state: str) -> bool:
+        """Whether nodes in `state` are asked for."""
+        return Condition(state) in self.words
+
+
+def parse_states(text: str) -> Conditions | None:
+    """Words separated by `,` (any holds); by `+` or `&` anywhere, all must hold. `~` or `!` before a word inverts it.
+    None for `all`. Raises UnknownState.
     """
-    choices = []
-    for choice in text.split(","):
-        words = [word for word in choice.split("&") if word]
-        if any(word.lower() == "all" for word in words):
-            return []
-        conditions = []
-        for word in words:
-            name = STATE_WORDS.get(word.upper())
-            if name is None:
-                raise UnknownState(word)
-            conditions.append(name)
-        if conditions:
-            choices.append(conditions)
-    return choices
+    if text.lower() == "all":
+        return None
+    words = []
+    for word in text.replace("+", "&").replace("&", ",").split(","):
+        if not word:
+            continue
+        negated = word[0] in "~!"
+        start = word[negated:].upper()
+        state = next((state for name, state in STATE_WORDS.items() if name.startswith(start)), None)
+        if state is None:
+            raise UnknownState(word[negated:])
+        words.append(Condition(state, negated))
+    return Conditions(tuple(words), "+" in text or "&" in text)
 
 
-def matches(view: NodeView, choices: Sequence[Sequence[str]]) -> bool:
-    """Whether the node is in one of the requested states."""
-    return not choices or any(all(_is(view, name) for name in conditions) for conditions in choices)
+def matches(view: NodeView, conditions: Conditions | None) -> bool:
+    """Whether the node is in the requested states."""
+    if conditions is None:
+        return True
+    results = [_is(view, word.state) is not word.negated for word in conditions.words]
+    return bool(results) and (all if conditions.joined else any)(results)
 
 
 def _is(view: NodeView, name: str) -> bool:
@@ -180,8 +208,8 @@ def _is(view: NodeView, name: str) -> bool:
         return "DRAIN" in flags and not busy
     if name == "DRAINING":
         return "DRAIN" in flags and busy
-    if name == "IDLE":
-        return base == "IDLE" and not {"DRAIN", "FAIL", "COMPLETING"} & set(flags)
+    if name == "ALLOCATED":
+        return base == name or view.cpus_allocated > 0
     return name == base or name in flags
 
 

@@ -37,8 +37,8 @@ LONG_REASON_FORMAT = "%20E %12U %19H %6t %N"
 _WIDTH_MIN = 9
 
 
-def parse_states(text: str, context: Context) -> list[list[str]]:
-    """--states. Raises AlreadyReported after an error line."""
+def parse_states(text: str, context: Context) -> node_states.Conditions | None:
+    """--states; None for all. Raises AlreadyReported after an error line."""
     try:
         return node_states.parse_states(text)
     except node_states.UnknownState as error:
@@ -62,7 +62,7 @@ class NodeListing:
     def __init__(self, options: Mapping[str, str], context: Context) -> None:
         self._given = options
         self._context = context
-        self._states = parse_states(options.get("states", ""), context)
+        self._states = parse_states(options.get("states", "all"), context)
         self._nodes = self._parse_nodes()
         self._partitions = [name for name in options.get("partition", "").split(",") if name]
 
@@ -170,7 +170,7 @@ class NodeListing:
         return node_states.matches(view, self._states)
 
     def _asks_for_future(self) -> bool:
-        return any("FUTURE" in conditions for conditions in self._states)
+        return self._states is not None and self._states.names("FUTURE")
 
     # -- columns
 
