@@ -147,24 +147,24 @@ def test_own_files_are_opened_where_srun_stands_or_refused_in_its_words(tmp_path
 
 def test_several_programs_are_laid_out_by_task(tmp_path: Path) -> None:
     (tmp_path / "prog").write_text("# comment\n0 echo zero %t %o\n1-2 echo 'a %t' %o\n* rest %t\n")
-    found, total = programs.read_multi_prog("prog", 4, str(tmp_path))
+    found, total = programs.read_multi_prog("prog", ("more", "%t"), 4, str(tmp_path))
     assert total == 4
     assert found == (
-        ("1", ("echo", "zero", "0", "0")),
-        ("2", ("echo", "a %t", "0")),
-        ("4", ("echo", "a %t", "1")),
-        ("8", ("rest", "3")),
+        ("1", ("echo", "zero", "0", "0", "more", "%t")),
+        ("2", ("echo", "a %t", "0", "more", "%t")),
+        ("4", ("echo", "a %t", "1", "more", "%t")),
+        ("8", ("rest", "3", "more", "%t")),
     )
 
 
 def test_a_wrong_program_file_is_told_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("x echo\n")
     with pytest.raises(SpritzError) as caught:
-        programs.read_multi_prog("bad", 1, str(tmp_path))
+        programs.read_multi_prog("bad", (), 1, str(tmp_path))
     assert caught.value.details == ("Invalid task range specification (x)",)
     assert caught.value.message == "Line 1 of configuration file bad invalid"
     with pytest.raises(SpritzError, match="Could not open multi_prog config file nosuch"):
-        programs.read_multi_prog("nosuch", 1, str(tmp_path))
+        programs.read_multi_prog("nosuch", (), 1, str(tmp_path))
 
 
 @pytest.mark.parametrize(

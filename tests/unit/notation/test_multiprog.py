@@ -30,9 +30,22 @@ def test_the_file_says_how_many_tasks_there_are_if_nothing_else_does() -> None:
     assert commands("* a") == ["a"]
 
 
-def test_quotes_keep_words_together_and_single_ones_keep_percents() -> None:
-    rules, _ = multiprog.parse("0 sh -c 'echo %t \\n' \"a %t\" b\\ c \\%t ''", "f", None)
-    assert multiprog.command(rules, 0) == ["sh", "-c", "echo %t \\n", "a 0", "b c", "%t", ""]
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("'echo %t \\n %o'", ["echo %t \\n %o"]),
+        ("%t %o x%ty", ["1", "1", "x1y"]),
+        ("a'b c'd", ["ab cd"]),
+        ("b\\ c \\%t \\'q \\\\ z", ["b c", "%t", "'q", "\\", "z"]),
+        ("''", [""]),
+        ('"a b" "%t"', ['"a', 'b"', '"1"']),
+        ("x%dy %%t a%", ["xy", "t", "a"]),
+    ],
+)
+def test_single_quotes_and_backslashes_keep_letters_as_they_are(written: str, words: list[str]) -> None:
+    """(slurm) Double quotes are letters like others, and `%` with another letter goes."""
+    rules, _ = multiprog.parse(f"0-1 p {written}", "f", None)
+    assert multiprog.command(rules, 1) == ["p", *words]
 
 
 def test_lines_may_be_continued() -> None:

@@ -406,16 +406,10 @@ def _oci_directory(job: Job, step_id: int, setup: NodeSetup) -> str:
 
 
 def _argv(step: Step, task_id: int) -> tuple[str, ...]:
-    """The command of one task; in a --multi-prog line `%t` is the rank and `%o` its index among the line's tasks."""
+    """The command of one task."""
     if not step.spec.multi_prog:
         return step.spec.argv
-    bit = 1 << task_id
-    for mask_text, argv in step.spec.multi_prog:
-        mask = mask_of(mask_text)
-        if mask & bit:
-            offset = (mask & (bit - 1)).bit_count()
-            return tuple(word.replace("%t", str(task_id)).replace("%o", str(offset)) for word in argv)
-    return ()
+    return next((argv for mask_text, argv in step.spec.multi_prog if mask_of(mask_text) >> task_id & 1), ())
 
 
 def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:

@@ -137,53 +137,48 @@ def _mark(span: tuple[int, int], seen: bytearray) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Words divided by blanks outside quotes; quotes and backslashes stay, for `_substitute`."""
+    """Words divided by blanks outside single quotes; quotes and backslashes stay, for `_substitute`."""
     words: list[str] = []
     start = -1
-    quote = ""
-    escaped = False
+    quoted = escaped = False
     for position, letter in enumerate(text):
         if start < 0 and letter not in _BLANKS:
             start = position
         if escaped:
             escaped = False
-        elif letter == "\\" and quote != "'":
+        elif letter == "'":
+            quoted = not quoted
+        elif quoted:
+            pass
+        elif letter == "\\":
             escaped = True
-        elif quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
         elif letter in _BLANKS and start >= 0:
             words.append(text[start:position])
             start = -1
-    if quote:
-        raise MultiProgError(f"Unmatched {quote} in ({shown(text)})")
+    if quoted:
+        raise MultiProgError(f"Unmatched ' in ({shown(text)})")
     if start >= 0:
         words.append(text[start:])
     return words
 
 
 def _substitute(word: str, task: int, offset: int) -> str:
-    """Quotes removed; `%t` and `%o` replaced, except within single quotes or after a backslash."""
+    """Single quotes and backslashes removed, what is within or behind them kept. Elsewhere `%t` and `%o` are replaced,
+    and `%` with any other letter goes, as in Slurm. Double quotes are letters.
+    """
     letters: list[str] = []
-    quote = ""
+    quoted = False
     position = 0
     while position < len(word):
         letter = word[position]
         pair = word[position : position + 2]
         position += 1
-        if letter == quote:
-            quote = ""
-        elif not quote and letter in "'\"":
-            quote = letter
-        elif quote == "'":
+        if letter == "'":
+            quoted = not quoted
+        elif quoted or letter not in "\\%":
             letters.append(letter)
-        elif letter == "\\":
-            letters.append(pair[1:])
-            position += 1
-        elif pair in ("%t", "%o"):
-            letters.append(str(task if pair == "%t" else offset))
-            position += 1
         else:
-            letters.append(letter)
+            position += 1
+            values = {"%t": str(task), "%o": str(offset)}
+            letters.append(pair[1:] if letter == "\\" else values.get(pair, ""))
     return "".join(letters)

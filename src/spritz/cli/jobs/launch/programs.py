@@ -6,10 +6,14 @@ Source: srun(1) --multi-prog, --mpi; texts of Slurm 22.05.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.notation.lines import multiprog
 from spritz.stepd.pmix import binding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Values of --mpi that Spritz serves, and old names for "none".
 _KINDS = {"": "none", "none": "none", "openmpi": "none", "pmi2": "pmi2", "pmix": "pmix"}
@@ -20,8 +24,11 @@ _KINDS |= {f"pmix_v{version}": "pmix" for version in _PMIX_VERSIONS}
 MultiProg = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, int]:
-    """((hexadecimal mask with a single task, its command) for each task, number of tasks). Raises SpritzError."""
+def read_multi_prog(path: str, arguments: Sequence[str], tasks: int | None, cwd: str) -> tuple[MultiProg, int]:
+    """((hexadecimal mask with a single task, its command) for each task, number of tasks). Raises SpritzError.
+
+    `arguments`: those behind the file's name; each command gets them too, as they are.
+    """
     try:
         with open(os.path.join(cwd, path), encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
@@ -37,7 +44,7 @@ def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, 
         # Differs: expands `%t` and `%o` here, where quotes and backslashes are known; Slurm does so on the nodes.
         command = multiprog.command(rules, task)
         assert command is not None, "the parser requires a line for each task"
-        commands.append((format(1 << task, "x"), tuple(command)))
+        commands.append((format(1 << task, "x"), (*command, *arguments)))
     return tuple(commands), total
 
 

@@ -107,7 +107,7 @@ class Session:
 
         tasks = self.fields["tasks"] if self.fields.get("tasks_given") else None
         assert tasks is None or isinstance(tasks, int), "parsed"
-        self.multi_prog, total = read_multi_prog(self.command[0], tasks, self.context.cwd)
+        self.multi_prog, total = read_multi_prog(self.command[0], self.command[1:], tasks, self.context.cwd)
         self.fields["tasks"], self.fields["tasks_given"] = total, True
 
     def _tell_binding(self, configured: dict[str, str]) -> None:
