@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.fuzz.guard import guard
 
+from spritz.core.decision import Refused
 from spritz.core.step.layout import lay_out
 from spritz.model.commands.step import CreateStep
 from spritz.model.job.record import Job, JobSpec
@@ -61,3 +62,30 @@ def test_no_more_tasks_are_laid_out_than_nodes_may_have(asked: dict[str, int]) -
     command = CreateStep(job_id=job, spec=replace(StepSpec(overcommit=True, argv=("true",)), **asked))
     with guard():
         assert world.do(command, ALICE).rejection == Rejection(code="ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "asked", "expected"),
+    [
+        (("n2", "n1", "n1", "n2"), {}, [("n2", (0, 3)), ("n1", (1, 2))]),
+        (("n2", "n2", "n2", "n1"), {}, [("n2", (0, 1, 2)), ("n1", (3,))]),
+        (("n1",) * 5, {"overcommit": True}, [("n1", (0, 1, 2, 3, 4))]),
+        (("n2", "n1", "n1", "n2", "n1"), {}, None),
+        (("n2", "n2"), {}, None),
+        (("n2", "n1", "n2"), {"cpus_per_task": 2}, None),
+    ],
+)
+def test_tasks_go_to_the_nodes_of_their_list_whatever_cpus_these_have(
+    hosts: tuple[str, ...], asked: dict[str, Any], expected: list[tuple[str, tuple[int, ...]]] | None
+) -> None:
+    """Three CPUs on n1 and one on n2: they bound the tasks together, as in Slurm."""
+    nodes = (NodeAllocation(node="n1", cpus="7"), NodeAllocation(node="n2", cpus="1"))
+    job = Job(id=1, spec=JobSpec(), state=JobState.RUNNING, allocation=Allocation(partition="p", nodes=nodes))
+    node = Node(config=NodeConfig(name="n1", capacity=NodeCapacity(cpus=8, cores_per_socket=8)))
+    spec = StepSpec(tasks=len(hosts), distribution="arbitrary", node_list=hosts, **asked)
+    if expected is None:
+        with pytest.raises(Refused, match="ESLURM_TOO_MANY_REQUESTED_CPUS"):
+            lay_out(job, spec, (), lambda name: node)
+        return
+    found = lay_out(job, spec, (), lambda name: node)
+    assert [(one.allocation.node, one.task_ids) for one in found] == expected

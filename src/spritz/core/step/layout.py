@@ -159,7 +159,10 @@ def _place(request: StepRequest, job_nodes: list[JobNode], node_of: Callable[[st
         return _place_arbitrary(request, candidates, node_of)
     if len(candidates) < request.nodes:
         raise Refused(UNAVAILABLE)
-    capacities = {job_node.name: _capacity(request, job_node, node_of(job_node.name)) for job_node in candidates}
+    overcommit = request.overcommit
+    capacities = {
+        job_node.name: _capacity(request, job_node, node_of(job_node.name), overcommit) for job_node in candidates
+    }
     chosen = _choose(request, candidates, capacities)
     limits = [capacities[job_node.name] for job_node in chosen]
     if request.packs and request.overcommit:
@@ -185,14 +188,14 @@ def _candidates(spec: StepSpec, job_nodes: list[JobNode], node_of: Callable[[str
     return candidates
 
 
-def _capacity(request: StepRequest, job_node: JobNode, node: Node) -> int:
-    """Tasks that fit on the node now."""
+def _capacity(request: StepRequest, job_node: JobNode, node: Node, overcommit: bool) -> int:
+    """Tasks that fit on the node now; with `overcommit`, more than its CPUs."""
     # Every option that speaks about one node is an upper bound; the least of them is the answer.
     spec = request.spec
     if not spec.overlap and not request.exact and job_node.cpus != job_node.all_cpus:
         return 0  # such a step takes all CPUs of the job here
     cpus = job_node.cpus.bit_count()
-    limits = [layout.UNLIMITED if request.overcommit and cpus else cpus // request.cpus_per_task]
+    limits = [layout.UNLIMITED if overcommit and cpus else cpus // request.cpus_per_task]
     if spec.tasks_per_node and spec.tasks is None:  # Slurm's layout heeds it only where it gives the number of tasks
         limits.append(spec.tasks_per_node)
     capacity = node.config.capacity
@@ -274,8 +277,12 @@ def _place_arbitrary(
     if any(name not in by_name for name in names):
         raise Refused(UNAVAILABLE)
     chosen = [by_name[name] for name in names]
+    # The nodes are those of the list, so CPUs bound all tasks together, not those of each node. As in Slurm.
+    cpus = sum(job_node.cpus.bit_count() for job_node in chosen)
+    if not request.overcommit and request.tasks * request.cpus_per_task > cpus:
+        raise Refused(TOO_MANY)
     for job_node, task_ids in zip(chosen, ids, strict=True):
-        if len(task_ids) > _capacity(request, job_node, node_of(job_node.name)):
+        if len(task_ids) > _capacity(request, job_node, node_of(job_node.name), overcommit=True):
             raise Refused(TOO_MANY)
     return _step_nodes(request, chosen, ids, node_of)
 
