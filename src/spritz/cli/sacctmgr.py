@@ -45,7 +45,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("associations", "s", "", "with `show user` and `show account`: include associations"),
     Option("help", "h", "", "print this help"),
     Option("immediate", "i", "", "commit changes immediately, without asking"),
-    Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey"),
+    Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey; ping"),
     Option("noheader", "n", "", "no headings"),
     Option("oneliner", "o", "", "ignored: output always has one line for each record"),
     Option("parsable", "p", "", "fields separated by |, with one at the end"),
@@ -224,7 +224,7 @@ def _line(words: Sequence[str], flags: GivenOptions, context: Context) -> int:
     if "readonly" in flags and verb in _CHANGING:
         context.err("Can't run this command in readonly mode.\n")
         return 1
-    if verb != "show" and flags.json is not None:
+    if verb not in ("show", "ping") and flags.json is not None:
         raise Fatal(f"--json and --yaml are not supported by Spritz with {verb}")
     if verb not in ("add", "modify", "delete", "show"):
         return _other(verb, words[1:], flags, context)
@@ -253,7 +253,7 @@ def _other(verb: str, words: Sequence[str], flags: GivenOptions, context: Contex
     from spritz.cli.administration.manager import daemon, files
 
     if verb == "ping":
-        return daemon.ping(context)
+        return daemon.ping(context, flags.json)
     if verb == "clear" and not words:
         return daemon.clear_statistics(None, (), context)
     at_once = "immediate" in flags

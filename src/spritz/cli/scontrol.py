@@ -23,7 +23,12 @@ OPTIONS: tuple[Row, ...] = (
     Row("future", "F", "", "include nodes in state FUTURE"),
     Row("help", "h", "", "print this help"),
     Row("hide", "", "", "exclude hidden partitions (default)"),
-    Row("json", "", "[=list|VERSION]", "print JSON: show job, node, partition, reservation; ping; explain"),
+    Row(
+        "json",
+        "",
+        "[=list|VERSION]",
+        "print JSON: records of show, listjobs, liststeps, listpids, ping and explain",
+    ),
     Row("local", "", "", "only this cluster (default)"),
     Row("oneliner", "o", "", "print each record on one line"),
     Row("quiet", "Q", "", "print only errors"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -10,11 +11,15 @@ import msgspec
 import pytest
 
 from spritz.cli import scontrol, sinfo, squeue
+from spritz.cli.administration.control import local
+from spritz.cli.call.context import Context
+from spritz.model.commands.step import CreateStep
 from spritz.model.job.record import Job, JobSpec
+from spritz.model.job.step import StepSpec
 from spritz.model.resources import GresRequest
 from spritz.model.states import JobState
 from spritz.notation.octets import plain
-from spritz.presentation.json import envelope, jobs, pretty
+from spritz.presentation.json import envelope, jobs, ping, pretty
 from spritz.presentation.json.documents import VERSIONS, operations
 from spritz.presentation.json.envelope import DEFAULT
 from spritz.presentation.json.pretty import Printer
@@ -84,11 +89,116 @@ def test_nodes_partitions_and_ping(site: Site) -> None:
     assert (ping["hostname"], ping["pinged"]) == ("here", "UP")
 
 
-@pytest.mark.parametrize("entity", ["steps", "config", "licenses", "hostnames", "daemons"])
+@pytest.mark.parametrize("entity", ["config", "topology", "hostnames", "daemons"])
 def test_what_has_no_form_in_json_is_refused_by_name(site: Site, entity: str) -> None:
     ran = site.run(scontrol.main, "show", entity, "--json")
     assert (ran.status, ran.out) == (1, "")
     assert f"--json is not supported by Spritz for show {entity}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--json", ("version",)),
+        ("--json", ("completing",)),
+        ("--json", ("getaddrs", "n1")),
+        ("--yaml", ("pidinfo", "1")),
+        ("--json", ("getent",)),
+        ("--json", ("errnumstr", "1")),
+        ("--json", ("token",)),
+        ("--json", ("help",)),
+    ],
+)
+def test_keywords_that_print_only_text_are_refused_by_name(site: Site, option: str, words: tuple[str, ...]) -> None:
+    ran = site.run(scontrol.main, option, *words)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"scontrol: error: {option} is not supported by Spritz for {words[0]}\n"
+
+
+def test_steps(site: Site) -> None:
+    """The keys of `STEP_INFO` of Slurm's data_parser."""
+    job = site.running("n1", "n2")
+    spec = StepSpec(name="train", tasks=2, argv=("a",), stdout="%x-%j.%s-%t", distribution="plane=1", client_pid=7)
+    site.world.ok(CreateStep(job_id=job, spec=spec))
+    (batch, *_), (step,) = _split(asked(site, scontrol.main, "--json", "show", "step")["steps"])
+    assert batch == f"{job}.batch"
+    assert step["id"] == f"{job}.0"
+    assert (step["name"], step["nodes"], step["number_tasks"], step["state"]) == ("train", "n[1-2]", 2, ["RUNNING"])
+    assert step["task"] == {"distribution": "plane=1"}
+    assert step["array"] == {"job_id": 0, "task_id": 4294967294}
+    assert step["time"]["limit"] == {"set": True, "infinite": True, "number": 0}
+    assert (step["stdout"], step["stdout_expanded"]) == ("%x-%j.%s-%t", f"job-{job}.0-%t")
+    assert step["srun"]["pid"] == 7
+    (only,) = asked(site, scontrol.main, "--json", "show", "step", f"{job}.0")["steps"]
+    assert only == step
+    (old,) = json.loads(site.run(scontrol.main, "--json=v0.0.42", "show", "step", f"{job}.0").out)["steps"]
+    files = {"stdin", "stdout", "stderr"}
+    assert step.keys() - old.keys() == files | {f"{name}_expanded" for name in files}
+
+
+def _split(steps: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Ids of batch scripts and the like, and other steps."""
+    proper = [step for step in steps if step["id"].rpartition(".")[2].isdecimal()]
+    return [step["id"] for step in steps if step not in proper], proper
+
+
+def test_no_steps_are_an_empty_list(site: Site) -> None:
+    assert asked(site, scontrol.main, "--json", "show", "step")["steps"] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_databases_that_answer(version: str) -> None:
+    """The answer of `GET /slurmdb/ping`, in each version."""
+    out = io.StringIO()
+    here = Context("sacctmgr", {}, "/", io.StringIO(), out, io.StringIO())
+    ping.show_databases(here, version, {"a": False, "b": True}, 12)
+    answer = json.loads(out.getvalue())
+    pings = answer["pings"]
+    assert [(one["hostname"], one["responding"], one["primary"]) for one in pings] == [
+        ("a", False, True),
+        ("b", True, False),
+    ]
+    schema = next(one.answer for one in operations(version) if one.key == "GET /slurmdb/ping")
+    jsonschema.validate(answer, schema_of(version, schema))
+
+
+def test_licenses(site: Site) -> None:
+    assert asked(site, scontrol.main, "--json", "show", "licenses")["licenses"] == []
+
+
+def test_processes_on_this_machine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    task = {**variables, "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0", "SLURM_PROCID": "3"}
+    there = [local.Process(11, variables), local.Process(12, task), local.Process(13, {**task, "SLURM_JOB_ID": "8"})]
+    monkeypatch.setattr(local, "processes", lambda: iter(there))
+    assert asked(site, scontrol.main, "listjobs", "--json")["jobs"] == [{"job_id": 7}, {"job_id": 8}]
+    steps = asked(site, scontrol.main, "liststeps", "n1", "--json")["steps"]
+    assert steps == [{"job_id": 7, "step_id": "0"}, {"job_id": 7, "step_id": "batch"}, {"job_id": 8, "step_id": "0"}]
+    batch, first = asked(site, scontrol.main, "listpids", "7", "--json")["pids"]
+    assert (batch["pid"], batch["local_task_id"]["set"], batch["step_id"]) == (11, False, "batch")
+    assert first == {
+        "global_task_id": {"set": True, "infinite": False, "number": 3},
+        "local_task_id": {"set": True, "infinite": False, "number": 0},
+        "job_id": 7,
+        "pid": 12,
+        "step_id": "0",
+    }
+    assert site.run(scontrol.main, "listpids", "9").err == "There are no steps for job 9 on node (null).\n"
+    assert site.run(scontrol.main, "listpids", "9.0", "n2").err == "StepId=9.0 does not exist on node n2.\n"
+    assert site.run(scontrol.main, "listpids", "7.0").lines[1].split() == ["12", "7", "0", "0", "3"]
+
+
+def test_a_machine_without_steps(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "processes", lambda: iter(()))
+    assert asked(site, scontrol.main, "listjobs", "--json")["jobs"] == []
+    ran = site.run(scontrol.main, "listpids", "--json")
+    assert (ran.status, json.loads(ran.out)["pids"]) == (1, [])
+    for verb in ("listjobs", "liststeps"):
+        ran = site.run(scontrol.main, verb)
+        assert (ran.status, ran.out, ran.err) == (1, "", "No slurmstepd's found on this node\n")
+    ran = site.run(scontrol.main, "listpids")
+    assert (ran.status, ran.out, ran.err) == (1, "", "No job steps exist on this node.\n")
+    assert site.run(scontrol.main, "listpids", "9").err == "JobId=9 does not exist on node (null).\n"
 
 
 def test_sinfo_groups(site: Site) -> None:
@@ -139,7 +249,6 @@ def test_another_version_is_refused_and_they_can_be_listed(site: Site) -> None:
     assert (ran.status, ran.out) == (1, "")
     assert "--json=v0.0.37 is not supported by Spritz" in ran.err
     assert "data_parser/v0.0.43" in site.run(squeue.main, "--json=list").lines
-    assert site.run(scontrol.main, "--json", "show", "step").status == 1
 
 
 def test_names_that_are_not_utf8_make_valid_json(site: Site) -> None:

@@ -17,6 +17,7 @@ from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
     from spritz.model.job.step import StepNode, StepSpec
+    from spritz.model.queries.steps import StepView
     from spritz.model.resources import GresRequest
 
 _LABEL = ("step.job_id", "array_job_id", "array_task_id", "step.step_id", "het_job_id")
@@ -64,7 +65,17 @@ def _limit(now: float, minutes: int | None) -> str:
 
 
 def _used(now: float, started: float, ended: float, suspended: float, suspended_at: float) -> str:
-    return format_elapsed(int((ended or suspended_at or now) - started - suspended) if started else 0)
+    return format_elapsed(_seconds(now, started, ended, suspended, suspended_at))
+
+
+def _seconds(now: float, started: float, ended: float, suspended: float, suspended_at: float) -> int:
+    return int((ended or suspended_at or now) - started - suspended) if started else 0
+
+
+def seconds_used(view: StepView, now: float) -> int:
+    """Seconds for which the step has run, without suspensions."""
+    step = view.step
+    return _seconds(now, step.started_at, step.ended_at, step.suspended_seconds, view.suspended_at)
 
 
 def requests_text(now: float, *several: tuple[GresRequest, ...]) -> str:

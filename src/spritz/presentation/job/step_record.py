@@ -12,7 +12,7 @@ from spritz.presentation.job.step_fields import cpus_of, name_of_step, step_host
 from spritz.presentation.record import NULL, join, moment
 
 if TYPE_CHECKING:
-    from spritz.model.job.step import StepSpec
+    from spritz.model.job.step import Step, StepSpec
     from spritz.model.queries.steps import StepView
 
 
@@ -21,7 +21,6 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
     step, spec = view.step, view.step.spec
     label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
     minutes = spec.time_limit_minutes
-    proper = step.step_id <= STEP_MAX
     lines = [
         f"StepId={label} UserId={step.uid} StartTime={moment(step.started_at)} "
         f"TimeLimit={'UNLIMITED' if minutes is None else format_minutes(minutes)}",
@@ -32,20 +31,26 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         f"ResvPorts={format_ids(step.ports) or '(null)'}",
         "CPUFreqReq=Default",
     ]
-    if spec.distribution or proper:
-        # Slurm's default task layout: cyclic if there is a node for each task, else block.
-        default = "Cyclic" if step.tasks <= len(step.nodes) else "Block"
-        lines[-1] += f" Dist={spec.distribution or default}"
+    if layout := distribution_of(step):
+        lines[-1] += f" Dist={layout}"
     lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
     if spec.container is not None and spec.container.bundle:
         lines.append(f"Container={spec.container.bundle}")
-    lines += [f"{title}={text}" for title, text in _requested(spec) if text != NULL]
+    lines += [f"{title}={text}" for title, text in requested(spec) if text != NULL]
     if spec.submit_line:
         lines.append(f"SubmitLine={spec.submit_line}")
     return join(lines, oneliner)
 
 
-def _requested(spec: StepSpec) -> list[tuple[str, str]]:
+def distribution_of(step: Step) -> str:
+    """How its tasks are laid out; "" for the batch script and other steps without a layout."""
+    if step.spec.distribution or step.step_id > STEP_MAX:
+        return step.spec.distribution
+    # Slurm's default task layout: cyclic if there is a node for each task, else block.
+    return "Cyclic" if step.tasks <= len(step.nodes) else "Block"
+
+
+def requested(spec: StepSpec) -> list[tuple[str, str]]:
     """The requests by GPU, node, socket or task, in the order of Slurm's lines."""
     from spritz.presentation.job.step_fields import bind_text, per_gpu, requests_text
 

@@ -7,7 +7,8 @@ Map
 ---
 `envelope`    `meta`, `errors`, `warnings`; chooses the version and prints
 `values`      numbers, times, exit codes
-`jobs` `nodes` `partitions` `reservations` `sinfo` `ping` `diagnostics` `explain`   one kind of record each
+`jobs` `steps` `nodes` `partitions` `reservations` `licenses` `sinfo` `ping` `diagnostics` `explain`   a kind of record
+              each
 `accounting_jobs`   jobs of slurmdbd   `associations`   users, accounts, QOS and related records
 `documents`, `shape`   Slurm's documents (`openapi/`), and records in the form of another version
 `pretty`, `yaml`    writing

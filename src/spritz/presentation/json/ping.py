@@ -1,4 +1,4 @@
-"""`scontrol --json ping`. Source: OpenAPI `controller_ping` v0.0.43."""
+"""`scontrol --json ping`, `sacctmgr --json ping`. Source: OpenAPI `controller_ping` and `slurmdbd_ping` v0.0.43."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from spritz.presentation.json.envelope import DEFAULT, version_of
 from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from spritz.model.queries.daemons import Pong
     from spritz.presentation.json.envelope import Output
@@ -32,3 +33,24 @@ def show(output: Output, version_word: str, answers: Sequence[tuple[str, Pong | 
         for ping in pings:
             del ping["status"]
     show_answer(output, version_word, {"pings": pings}, "GET /slurm/ping")
+
+
+def show_databases(output: Output, version_word: str, up_by_host: Mapping[str, bool], microseconds: int) -> None:
+    """Print each slurmdbd, the primary first, and whether it answers."""
+    pings = [
+        database_ping(host, up, microseconds, primary=index == 0) for index, (host, up) in enumerate(up_by_host.items())
+    ]
+    if version_of(version_word) == DEFAULT:
+        for ping in pings:
+            del ping["status"]
+    show_answer(output, version_word, {"pings": pings}, "GET /slurmdb/ping")
+
+
+def database_ping(host: str, up: bool, microseconds: int, *, primary: bool = True) -> dict[str, Any]:
+    return {
+        "hostname": host,
+        "responding": up,
+        "latency": microseconds,
+        "primary": primary,
+        "status": "No error" if up else "Unable to connect to database",
+    }

@@ -23,6 +23,8 @@ from spritz.model.queries.daemons import ControllerPongs, Ping, PingControllers,
 from spritz.model.queries.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.jobs import JobRows
 from spritz.presentation.json.diagnostics import statistics
+from spritz.presentation.json.licenses import licenses_json
+from spritz.presentation.json.ping import database_ping
 from spritz.presentation.json.shares import shares_json
 from spritz.presentation.json.values import moment
 from spritz.presentation.licenses import HOLDERS, LicenseCounts
@@ -79,14 +81,7 @@ async def ping(ask: Ask) -> Result:
 async def ping_database(ask: Ask) -> Result:
     answer, latency = await _asked(ask.database, Ping(), Pong)
     host = answer.host if answer is not None else locate_database(ask.daemons.path).host
-    record = {
-        "hostname": host,
-        "responding": answer is not None,
-        "latency": latency,
-        "primary": True,
-        "status": "No error" if answer is not None else "Unable to connect to database",
-    }
-    return Answer(body={"pings": [record]})
+    return Answer(body={"pings": [database_ping(host, answer is not None, latency)]})
 
 
 @operation("GET /slurm/diag")
@@ -148,11 +143,7 @@ async def licenses(ask: Ask) -> Result:
     counts = LicenseCounts(answer)
     async for piece in ask.controller.stream(HOLDERS, JobRows):
         counts.count(piece.rows)
-    records = [
-        {"LicenseName": name, "Total": total, "Used": used, "Free": free, "Remote": remote}
-        for name, total, used, free, remote in counts.lines()
-    ]
-    return Answer(body={"licenses": records, "last_update": moment(answer.now)})
+    return Answer(body={"licenses": licenses_json(counts), "last_update": moment(answer.now)})
 
 
 @operation("GET /slurm/shares")

@@ -37,6 +37,18 @@ class Process:
         self.node = environment.get("SLURMD_NODENAME", "")
         self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
 
+    def as_json(self) -> dict[str, object]:
+        """Its record in a JSON answer. Source: `LISTPIDS_INFO` of Slurm's data_parser."""
+        from spritz.presentation.json.values import number
+
+        return {
+            "global_task_id": number(int(self.global_id) if self.global_id.isdecimal() else None),
+            "local_task_id": number(int(self.local_id) if self.local_id.isdecimal() else None),
+            "job_id": int(self.job),
+            "pid": self.pid,
+            "step_id": self.step,
+        }
+
 
 def processes() -> Iterator[Process]:
     """All of this cluster's that can be seen, by number."""
@@ -64,51 +76,76 @@ def _process(pid: int) -> Process | None:
     return Process(pid, environment)
 
 
-_PIDS_HEADER = f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}\n"
-
-
 def list_pids(session: Session, words: list[str]) -> int:
     """`listpids [JOB[.STEP]] [NODE]`: print the processes of jobs on this machine. Returns the exit status."""
-    job, _, step = words[0].partition(".") if words else ("", "", "")
+    target = words[0] if words and not words[0].startswith("*") else ""
     node = words[1] if len(words) > 1 else ""
-    lines = [
-        f"{process.pid:<8} {process.job:<8} {process.step:<8} {process.local_id:<7} {process.global_id:<8}\n"
-        for process in processes()
-        if (not job or process.job == job) and (not step or process.step == step) and (not node or process.node == node)
-    ]
-    if not lines:
-        where = f"on node {node or '(null)'}."
-        if step:
-            session.out(f"StepId={words[0]} does not exist {where}\n")
-        else:
-            session.out(f"There are no steps for job {job} {where}\n" if job else f"There are no steps {where}\n")
-        session.out(_PIDS_HEADER)
-        return 1
-    session.out(_PIDS_HEADER)
-    session.out("".join(lines))
+    here = list(_on_node(node))
+    job, _, step = target.partition(".")
+    chosen = [process for process in here if job in ("", process.job) and step in ("", process.step)]
+    if not chosen and (target or session.json is None):
+        return _no_pids(session, target, node, anything=bool(here))
+    if session.json is not None:
+        _show_json(session, "pids", [process.as_json() for process in chosen])
+        return 0 if chosen else 1
+    session.out(f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}\n")
+    for process in chosen:
+        session.out(
+            f"{process.pid:<8} {process.job:<8} {process.step:<8} {process.local_id:<7} {process.global_id:<8}\n"
+        )
     return 0
 
 
+def _no_pids(session: Session, target: str, node: str, *, anything: bool) -> int:
+    """Say that there are no such processes. `anything`: the node has some of other jobs."""
+    if not target:
+        session.context.err("No job steps exist on this node.\n")
+    elif anything and "." not in target:
+        session.context.err(f"There are no steps for job {target} on node {node or '(null)'}.\n")
+    else:
+        name = "StepId" if "." in target else "JobId"
+        session.context.err(f"{name}={target} does not exist on node {node or '(null)'}.\n")
+    if not anything and session.json is not None:
+        _show_json(session, "pids", [])
+    return 1
+
+
 def list_jobs(session: Session, words: list[str]) -> int:
-    """`listjobs [NODE]`: print the ids of jobs with a supervisor on this machine."""
-    jobs = sorted({process.job for process in processes() if not words or process.node == words[0]}, key=int)
-    if not jobs:
-        session.out("No slurmstepd's found on this node\n")
+    """`listjobs [NODE]`: print the ids of jobs with a supervisor on this machine. Returns the exit status."""
+    jobs = sorted({int(process.job) for process in _on_node(*words)})
+    if session.json is not None:
+        _show_json(session, "jobs", [{"job_id": job} for job in jobs])
         return 0
-    session.out("JOBID\n" + "".join([f"{job}\n" for job in jobs]))
+    if not jobs:
+        session.context.err("No slurmstepd's found on this node\n")
+        return 1
+    session.out("JOBID\n" + "".join([f"{job:<8}\n" for job in jobs]))
     return 0
 
 
 def list_steps(session: Session, words: list[str]) -> int:
-    """`liststeps [NODE]`: print the ids of steps with a supervisor on this machine."""
-    steps = sorted(
-        {(int(process.job), process.step) for process in processes() if not words or process.node == words[0]}
-    )
-    if not steps:
-        session.out("No slurmstepd's found on this node\n")
+    """`liststeps [NODE]`: print the ids of steps with a supervisor on this machine. Returns the exit status."""
+    steps = sorted({(int(process.job), process.step) for process in _on_node(*words)})
+    if session.json is not None:
+        _show_json(session, "steps", [{"job_id": job, "step_id": step} for job, step in steps])
         return 0
-    session.out(f"{'JOBID':<8} STEPID\n" + "".join([f"{job:<8} {step}\n" for job, step in steps]))
+    if not steps:
+        session.context.err("No slurmstepd's found on this node\n")
+        return 1
+    session.out(f"{'JOBID':<8} {'STEPID':<8}\n" + "".join([f"{job:<8} {step:<8}\n" for job, step in steps]))
     return 0
+
+
+def _on_node(node: str = "") -> Iterator[Process]:
+    """Processes on this machine, of one of its nodes if it is named."""
+    return (process for process in processes() if node in ("", process.node))
+
+
+def _show_json(session: Session, name: str, records: list[dict[str, object]]) -> None:
+    from spritz.presentation.json.envelope import show
+
+    assert session.json is not None
+    show(session.context, session.json, {name: records})
 
 
 def pid_info(session: Session, words: list[str]) -> int:

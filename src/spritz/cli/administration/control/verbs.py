@@ -26,10 +26,10 @@ class Verb:
 
     `at` is `module:function` in this package, called with (session, words after the keyword) for the status; `least`
     letters are needed; `words` names the arguments, for the help; `few` and `many` bound their number. `refused` says
-    why the keyword is not built.
+    why the keyword is not built. `text`: what it prints is never JSON or YAML.
     """
 
-    __slots__ = ("at", "few", "help", "least", "many", "name", "refused", "words")
+    __slots__ = ("at", "few", "help", "least", "many", "name", "refused", "text", "words")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class Verb:
         few: int = 0,
         many: int = 10_000,
         refused: str = "",
+        text: bool = False,
     ) -> None:
         self.name = name
         self.at = at
@@ -51,6 +52,7 @@ class Verb:
         self.few = few
         self.many = many
         self.refused = refused
+        self.text = text
 
     def matches(self, word: str) -> bool:
         """Whether `word` is the name or an accepted abbreviation of at least `least` letters, in any case."""
@@ -149,12 +151,21 @@ VERBS: tuple[Verb, ...] = (
         "create a token for SLURM_JWT and REST; also username=NAME",
         words="[lifespan=SECONDS]",
         many=2,
+        text=True,
     ),
     Verb("schedloglevel", "daemons:set_scheduling_log", "set SlurmSchedLogLevel", words="0|1", few=1, many=1),
     Verb("fsdampeningfactor", "daemons:set_dampening", "set FairShareDampeningFactor", words="N", few=1, many=1),
-    Verb("errnumstr", "daemons:error_text", "print the meaning of an error number", words="NUMBER", few=1, many=1),
-    Verb("version", "daemons:version", "print the version", least=4, many=0),
-    Verb("completing", "daemons:completing", "list jobs whose nodes are still being cleaned up", many=0),
+    Verb(
+        "errnumstr",
+        "daemons:error_text",
+        "print the meaning of an error number",
+        words="NUMBER",
+        few=1,
+        many=1,
+        text=True,
+    ),
+    Verb("version", "daemons:version", "print the version", least=4, many=0, text=True),
+    Verb("completing", "daemons:completing", "list jobs whose nodes are still being cleaned up", many=0, text=True),
     Verb("listjobs", "local:list_jobs", "list jobs with processes on this machine", words="[NODE]", least=5, many=1),
     Verb("liststeps", "local:list_steps", "list steps with processes on this machine", words="[NODE]", least=5, many=1),
     Verb(
@@ -172,10 +183,28 @@ VERBS: tuple[Verb, ...] = (
         words="[NODE]",
         least=4,
         many=2,
+        text=True,
     ),
-    Verb("pidinfo", "local:pid_info", "show the job of a process on this machine", words="PID", few=1, many=1),
-    Verb("getaddrs", "show.node:addresses", "print the addresses of nodes", words="HOSTS", least=4, few=1, many=1),
-    Verb("help", "help:show", "print this help", least=1, many=0),
+    Verb(
+        "pidinfo",
+        "local:pid_info",
+        "show the job of a process on this machine",
+        words="PID",
+        few=1,
+        many=1,
+        text=True,
+    ),
+    Verb(
+        "getaddrs",
+        "show.node:addresses",
+        "print the addresses of nodes",
+        words="HOSTS",
+        least=4,
+        few=1,
+        many=1,
+        text=True,
+    ),
+    Verb("help", "help:show", "print this help", least=1, many=0, text=True),
     Verb("exit", "modes:leave", "end scontrol", least=1, many=0),
     Verb("quit", "modes:leave", "end scontrol", least=4, many=0),
     _no("abort", "the controller writes no core dump on request; use kill -ABRT", least=5),
@@ -221,6 +250,10 @@ def call(session: Session, words: list[str]) -> int:
         return 1
     if len(operands) > verb.many:
         session.say(f"too many arguments for keyword:{word}")
+        return 1
+    if verb.text and session.json is not None:
+        option = "--yaml" if session.json.startswith("yaml=") else "--json"
+        session.context.error(f"{option} is not supported by Spritz for {verb.name}")
         return 1
     name, _, function = verb.at.partition(":")
     module = import_module(f"spritz.cli.administration.control.{name}")

@@ -5,7 +5,7 @@ Source: sacctmgr(1); what 22.05 prints, and 24.05 for ping.
 
 from __future__ import annotations
 
-from time import ctime
+from time import ctime, monotonic
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION
@@ -138,15 +138,17 @@ def shutdown(connection: DatabaseConnection) -> int:
     return 0
 
 
-def ping(context: Context) -> int:
+def ping(context: Context, as_json: str | None = None) -> int:
     """0 if a slurmdbd answers, else 1: one of them serves, and the other does not listen.
 
+    `as_json`: the value of `--json=` (`presentation.json.envelope`); then always 0, as in Slurm.
     Raises RemoteHost if slurmdbd is configured on another machine.
     """
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")
         return 1
+    began = monotonic()
     answered: Pong | None = None
     remote: RemoteHost | None = None
     for address in config.addresses:
@@ -165,7 +167,12 @@ def ping(context: Context) -> int:
     serving = config.host
     if answered is not None and config.backup_host.partition(".")[0] == answered.host.partition(".")[0]:
         serving = config.backup_host
-    for role, host in zip(("primary", "backup"), hosts, strict=False):
-        up = answered is not None and host == serving
+    up_by_host = {host: answered is not None and host == serving for host in hosts}
+    if as_json is not None:
+        from spritz.presentation.json.ping import show_databases
+
+        show_databases(context, as_json, up_by_host, int((monotonic() - began) * 1e6))
+        return 0
+    for role, (host, up) in zip(("primary", "backup"), up_by_host.items(), strict=False):
         context.out(f"slurmdbd({role}) at {host} is {'UP' if up else 'DOWN'}\n")
     return 0 if answered is not None else 1

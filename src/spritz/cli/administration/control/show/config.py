@@ -73,12 +73,18 @@ def licenses(session: Session, words: list[str]) -> int:
     from spritz.model.queries.jobs import JobRows
     from spritz.presentation.licenses import HOLDERS, LicenseCounts
 
-    counts = LicenseCounts(session.call(ShowConfig(), ConfigText))
-    if not counts:
+    config = session.call(ShowConfig(), ConfigText)
+    counts = LicenseCounts(config)
+    if not counts and session.json is None:
         session.out("No licenses configured in Slurm.\n")
         return 0
     for piece in session.controller().stream(HOLDERS, JobRows):
         counts.count(piece.rows)
+    if session.json is not None:
+        from spritz.presentation.json.licenses import show_records
+
+        show_records(session.context, session.json, config.now, counts, words[0] if words else "")
+        return 0
     for name, total, used, free, remote in counts.lines():
         if words and name != words[0]:
             continue

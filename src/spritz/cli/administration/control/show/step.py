@@ -29,11 +29,15 @@ def run(session: Session, words: list[str]) -> int:
     except RemoteError as error:
         session.say(f"slurm_get_job_steps error: {error.message}")
         return 1
-    if not answer.steps:
+    if not answer.steps and (words or session.json is None):
         session.out(f"Job step {words[0]} not found\n" if words else "No job steps in the system\n")
         return 1 if words else 0
     # The batch script begins before any other step.
     views = sorted(answer.steps, key=lambda view: (view.step.job_id, view.step.step_id <= STEP_MAX, view.step.step_id))
+    if session.json is not None:
+        from spritz.presentation.json.steps import show_records
 
+        show_records(session.context, session.json, answer.now, views)
+        return 0
     session.out("".join([record_text(view, session.oneliner) for view in views]))
     return 0
