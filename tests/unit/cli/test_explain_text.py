@@ -79,7 +79,7 @@ WAITING = Explanation(
     ),
     expected=Expected(sure="promise", text="at the latest", start_at=NOW + 4_000, nodes="g[1,7]"),
     alternatives=(
-        Alternative(change="1 node (--nodes=1)", start_at=NOW, now=True, update="JobId=12 NumNodes=1"),
+        Alternative(change="1 node (--nodes=1)", start_at=NOW, now=True, update="JobId=12 NumNodes=1-1"),
         Alternative(change="2 h100 GPUs a node (--gpus-per-node=h100:2)", start_at=NOW + 600),
     ),
     tried=9,
@@ -123,7 +123,7 @@ def test_a_waiting_job_in_eighty_columns() -> None:
         "              9  bob        1520  2001-09-10T13:00:00  fair share +600\n"
         "             10  carol       940  -                    submitted earlier\n"
         "Sooner    now       with 1 node (--nodes=1)\n"
-        "                      scontrol update JobId=12 NumNodes=1\n"
+        "                      scontrol update JobId=12 NumNodes=1-1\n"
         "          12:10:00  with 2 h100 GPUs a node (--gpus-per-node=h100:2)\n"
     )
 

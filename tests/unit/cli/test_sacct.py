@@ -307,6 +307,8 @@ def test_the_users_of_a_query() -> None:
         (["-B", "--env-vars", "-j", "1"], "Options --batch-script and --env-vars are mutually exclusive"),
         (["--units=X"], "sacct: error: Invalid unit type 'X'. Possible options are 'KMGTP'"),
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
+        (["-o", "jobid,allocgres%20"], "sacct: fatal: AllocGRES has been removed, please use AllocTRES"),
+        (["-o", "ReqGRES"], "sacct: fatal: ReqGRES has been removed, please use ReqTRES"),
         (["--nosuch"], "unrecognized option '--nosuch'"),
         (["word"], "sacct: error:  word"),
         (["-N", "n1", "-N", "n2"], "sacct: error: Already asked for nodes 'n1'"),

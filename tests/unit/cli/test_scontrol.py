@@ -271,6 +271,48 @@ def test_bad_values_change_nothing(site: Site, word: str, error: str) -> None:
     assert site.world.job(job) == before
 
 
+def test_one_number_of_nodes_is_the_least(site: Site) -> None:
+    """(slurm) `NumNodes=2` leaves the most as it is, and is refused above it."""
+    job = site.submit(hold=True)
+    shown = []
+    for text in ("2", "1-2", "2", "1", "3", "2-2", "0"):
+        ran = site.run(main, "update", f"JobId={job}", f"NumNodes={text}")
+        spec = site.world.job(job).spec
+        shown.append((text, ran.status, spec.nodes_min, spec.nodes_max or 0))
+    assert shown == [
+        ("2", 0, 2, 0),
+        ("1-2", 0, 1, 2),
+        ("2", 0, 2, 2),
+        ("1", 0, 1, 2),
+        ("3", 1, 1, 2),
+        ("2-2", 0, 2, 2),
+        ("0", 1, 2, 2),
+    ]
+    assert ran.err == f"Node count specification invalid for job {job}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sharing"),
+    [("1", "oversubscribe"), ("4", "oversubscribe"), ("YES", "oversubscribe"), ("0", "exclusive"), ("no", "exclusive")],
+)
+def test_sharing_may_be_a_number(site: Site, text: str, sharing: str) -> None:
+    """(slurm)"""
+    job = site.submit(hold=True)
+    assert site.run(main, "update", f"JobId={job}", f"OverSubscribe={text}").err == ""
+    assert site.world.job(job).spec.sharing.value == sharing
+    for bad in ("-1", "65534", "x"):
+        ran = site.run(main, "update", f"JobId={job}", f"OverSubscribe={bad}")
+        assert ran.err.startswith(f"scontrol: error: Invalid OverSubscribe value: {bad}")
+
+
+def test_dependency_zero_is_none(site: Site) -> None:
+    first = site.submit(hold=True)
+    job = site.submit(hold=True)
+    for text, count in ((f"afterok:{first}", 1), ("0", 0)):
+        assert site.run(main, "update", f"JobId={job}", f"Dependency={text}").err == ""
+        assert len(site.world.job(job).spec.dependencies) == count
+
+
 @pytest.mark.parametrize(
     ("words", "job", "nice"),
     [

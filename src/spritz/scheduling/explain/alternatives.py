@@ -194,8 +194,8 @@ def _fewer_nodes(spec: JobSpec, home: Partition | None) -> Iterator[Change]:
     most = home.max_nodes if home is not None else INFINITE
     if spec.nodes_min <= most < (spec.nodes_max or 0):
         # The partition holds back a job whose range of nodes exceeds its limit.
-        sizes = str(most) if spec.nodes_min == most else f"{spec.nodes_min}-{most}"
-        text = f"at most {count(most, 'node')} (--nodes={sizes})"
+        sizes = f"{spec.nodes_min}-{most}"
+        text = f"at most {count(most, 'node')} (--nodes={most if spec.nodes_min == most else sizes})"
         yield Change("nodes", text, replace(spec, nodes_max=most), f"NumNodes={sizes}")
     if not spec.nodes_given or spec.nodes_min < 2 or spec.node_list:
         return
@@ -203,7 +203,7 @@ def _fewer_nodes(spec: JobSpec, home: Partition | None) -> Iterator[Change]:
         if not 0 < nodes < spec.nodes_min:
             continue
         changed = replace(spec, nodes_min=nodes, nodes_max=nodes)
-        update = f"NumNodes={nodes}"
+        update = f"NumNodes={nodes}-{nodes}"  # one number would leave the most
         text = f"{count(nodes, 'node')} (--nodes={nodes})"
         if spec.tasks_given:
             tasks = max(nodes, spec.tasks * nodes // spec.nodes_min)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.call.options import Fatal
 from spritz.presentation.accounting.accounting_fields import FIELDS
 from spritz.presentation.table import Table, TableColumn, parse_columns
 
@@ -40,12 +41,18 @@ class RowListing:
         self._context.out(self._table.row(row, self._style))
 
 
+#: fields of sacct that Slurm has removed, and those that replace them
+_REMOVED = {"allocgres": ("AllocGRES", "AllocTRES"), "reqgres": ("ReqGRES", "ReqTRES")}
+
+
 def columns_of(text: str, fields: Mapping[str, TableField] = FIELDS) -> list[TableColumn]:
-    """The columns of `--format`; `all` stands for every field. Raises UnknownField."""
+    """The columns of `--format`; `all` stands for every field. Raises UnknownField, or Fatal for a removed field."""
     columns = []
     for item in text.split(","):
         if item.strip().lower() == "all":
             columns += [TableColumn(field, field.width) for field in fields.values()]
+        elif fields is FIELDS and (removed := _REMOVED.get(item.partition("%")[0].strip().lower())):
+            raise Fatal(f"{removed[0]} has been removed, please use {removed[1]}")
         else:
             columns += parse_columns(item, fields)
     return columns

@@ -255,7 +255,9 @@ def _nodes(text: str) -> Changes:
         low, high = parse_node_count(text)
     except CountError as error:
         raise SpritzError(f'Invalid numeric value "{text}" for requested node count.') from error
-    return {"nodes_min": low, "nodes_max": max(high, 0), "nodes_given": True, "node_counts": None}
+    changes: Changes = {"nodes_min": low, "nodes_given": True, "node_counts": None}
+    # One number is the least; the most stays, as in Slurm.
+    return {**changes, "nodes_max": max(high, 0)} if "-" in text else changes
 
 
 def _cpus(text: str) -> Changes:
@@ -270,7 +272,7 @@ def _cpus(text: str) -> Changes:
 
 
 def _dependencies(text: str) -> Changes:
-    if not text:
+    if text in ("", "0"):
         return {"dependencies": [], "dependency_mode": "all"}
     from spritz.notation.dependency import DependencyError, parse
 
@@ -298,8 +300,11 @@ def _priority(text: str) -> Changes:
 
 def _sharing(text: str) -> Changes:
     words = {"YES": "oversubscribe", "OK": "", "NO": "exclusive", "USER": "user"}
+    jobs = unsigned(text, 0xFFFD)
+    if jobs is not None:
+        return {"sharing": words["YES" if jobs else "NO"]}
     if text.upper() not in words:
-        raise SpritzError(f"Invalid OverSubscribe value {text}: YES, NO, OK or USER is accepted")
+        raise SpritzError(f"Invalid OverSubscribe value: {text}", hint="YES, NO, OK, USER or a number")
     return {"sharing": words[text.upper()]}
 
 
