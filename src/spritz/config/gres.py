@@ -131,7 +131,7 @@ def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -
         type=str(values.get("Type", "")),
         count=count if isinstance(count, int) else len(files) or 1,
         files=files or multiple,
-        cores=str(values.get("Cores", "")),
+        cores=str(values.get("Cores", "")).removeprefix("[").removesuffix("]"),  # [0-3], as Slurm's own tests write it
         links=str(values.get("Links", "")),
         flags=_words(values.get("Flags")),
         autodetect=str(values.get("AutoDetect", "")),

@@ -138,3 +138,13 @@ def test_an_option_that_needs_a_number_has_no_effect_without_one(tmp_path: Path)
 @pytest.mark.parametrize("given", ["PreemptParameters=min_exempt_priority=5x", "SchedulerParameters=bf_window=0h"])
 def test_what_slurm_calls_invalid_stays_an_error(tmp_path: Path, given: str) -> None:
     assert len(errors(tmp_path, given + "\n")) == 1
+
+
+def test_cores_may_stand_in_brackets(tmp_path: Path) -> None:
+    """Slurm passes over letters that are no numbers; its own tests write Cores=[0-3]."""
+    nodes = "NodeName=n1 CPUs=4 Gres=gpu:2\nPartitionName=p Nodes=ALL\n"
+    gres = "Name=gpu File=/dev/a0 Cores=[0-1]\nName=gpu File=/dev/a1 Cores=2-3\n"
+    assert [line.cores for line in loaded(tmp_path, "GresTypes=gpu\n", nodes=nodes, gres=gres).gres.lines] == [
+        "0-1",
+        "2-3",
+    ]
