@@ -22,6 +22,10 @@ def test_of_alternatives_the_one_that_was_taken_is_shown(site: Site) -> None:
         ["LicenseName=idl", "Total=2", "Used=2", "Free=0"],
         ["LicenseName=matlab", "Total=1", "Used=1", "Free=0"],
     ]
+    (only,) = json.decode(site.run(scontrol, "--json", "show", "licenses", "idl").out)["licenses"]
+    assert [only[key] for key in ("LicenseName", "Total", "Used", "Free", "Remote", "Reserved")] == [
+        *("idl", 2, 2, 0, False, 0)
+    ]
     held = ["matlab", "idl:2"]
     assert site.run(squeue, "-h", "-O", "licensesalloc", "-S", "i").out.split() == held
     text = site.run(scontrol, "-o", "show", "job").out

@@ -23,8 +23,9 @@ def show_records(output: Output, version_word: str, now: float, counts: LicenseC
 
 
 def licenses_json(counts: LicenseCounts, only: str = "") -> list[Json]:
+    unknown = dict.fromkeys(("Reserved", "LastConsumed", "LastDeficit", "LastUpdate"), 0)
     return [
-        {"LicenseName": name, "Total": total, "Used": used, "Free": free, "Remote": remote}
+        {"LicenseName": name, "Total": total, "Used": used, "Free": free, "Remote": remote, **unknown}
         for name, total, used, free, remote in counts.lines()
         if only in ("", name)
     ]
