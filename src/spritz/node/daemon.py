@@ -353,7 +353,7 @@ class Daemon:
         return f"{known}.{self._started_at}" if self._options.boot_now else known
 
     async def _registration(self, name: str) -> RegisterNode:
-        config, helpers = self._settings.nodes[name].config, self._settings.helpers
+        config, helpers = self._settings.nodes[name].config, self._settings.helpers.of_node(name)
         active = await self._helpers.active(helpers, self._variables(name)) if helpers.helpers else ()
         now = self._clock.now()
         term, term_seconds = self._agent.heard(name)
@@ -373,7 +373,7 @@ class Daemon:
             jobs=self._agent.lives(name),
             sample=health.samples([name], now)[0],
             spool_id=self._agent.spool_id(name),
-            features_changeable=tuple(helpers.helpers) if helpers.helpers else None,
+            features_changeable=tuple(helpers.helpers) if self._settings.helpers.helpers else None,
             features_active=active,
             changed_for=self._changed_for.get(name, 0.0),
             extra=self._options.extra,
@@ -486,7 +486,7 @@ class Daemon:
 
     async def _change(self, request: RebootNode) -> None:
         """Change features, and reboot for them if necessary. A helper's failure shows at once."""
-        node, features, helpers = request.node, request.features, self._settings.helpers
+        node, features, helpers = request.node, request.features, self._settings.helpers.of_node(request.node)
         if features:
             self._log.info("feature.activating", node=node, features=",".join(features))
             done = await self._helpers.activate(helpers, features, self._variables(node))

@@ -27,8 +27,6 @@ UNKNOWN = {
     "Program": "of PowerAction",
     "Priority": "of PartitionName: two keys of today",
 }
-#: of one file: nodes with other helpers
-UNKNOWN_IN = {"helpers.conf": {"NodeName"}}
 
 
 def listed() -> dict[str, list[str]]:
@@ -62,8 +60,7 @@ def known(file: str) -> set[str]:
 @pytest.mark.parametrize("file", listed())
 def test_every_key_of_slurms_is_known(file: str) -> None:
     names = listed()[file]
-    unknown = {name for name in names if name.lower() not in known(file) and name not in UNKNOWN}
-    assert unknown == UNKNOWN_IN.get(file, set())
+    assert [name for name in names if name.lower() not in known(file) and name not in UNKNOWN] == []
     assert file in KINDS
 
 
@@ -148,3 +145,28 @@ def test_cores_may_stand_in_brackets(tmp_path: Path) -> None:
         "0-1",
         "2-3",
     ]
+
+
+def test_nodes_may_have_helpers_of_their_own(tmp_path: Path) -> None:
+    """The example of helpers.conf(5)."""
+    text = "NodeFeaturesPlugins=node_features/helpers\n"
+    lines = (
+        "NodeName=n[1-2] Feature=a1,a2 Helper=/path/one",
+        "NodeName=n3 Feature=a1 Helper=/path/two Flags=rebootless",
+        "Feature=c1 Helper=/path/all Flags=rebootless",
+    )
+    file = loaded(tmp_path, text, helpers="\n".join(lines)).helpers
+    assert {
+        node: {name: h.program for name, h in file.of_node(node).helpers.items()} for node in ("n1", "n3", "n4")
+    } == {
+        "n1": {"a1": "/path/one", "a2": "/path/one", "c1": "/path/all"},
+        "n3": {"a1": "/path/two", "c1": "/path/all"},
+        "n4": {"c1": "/path/all"},
+    }
+    policy = file.policy(loaded(tmp_path, text, helpers="\n".join(lines)).settings)
+    assert (policy.names, policy.rebootless) == (("a1", "a2", "c1"), ("c1",))
+    twice = "\n".join((*lines, "Feature=a1 Helper=/path/other"))
+    assert errors(tmp_path, text, helpers=twice) == ["helpers.conf:4: Feature=a1 has two helpers"]
+    assert errors(tmp_path, text, helpers="NodeName=n[1 Feature=a Helper=/x\n")[0].startswith(
+        "helpers.conf:1: NodeName=n[1: "
+    )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.config.grammar import Malformed, tokens
 from spritz.config.schema import helpers_keys
 from spritz.config.typed import Fields, malformed
 from spritz.model.cluster.settings import FeaturePolicy
-from spritz.notation import duration
+from spritz.notation import duration, hostlist
 from spritz.notation.errors import shown
 
 if TYPE_CHECKING:
@@ -31,20 +31,31 @@ _SINGLE = frozenset({"AllowUserBoot", "BootTime", "ExecTime"})
 
 
 class Helper(Struct, frozen=True, gc=False):
-    """The program that manages one feature."""
+    """The program that manages one feature, on these nodes (empty: on all)."""
 
     program: str
     rebootless: bool = False
+    nodes: tuple[str, ...] = ()
 
 
 class HelpersFile(Struct, frozen=True, kw_only=True):
     """All of helpers.conf; empty unless NodeFeaturesPlugins asks for it."""
 
+    #: the first of each feature
     helpers: dict[str, Helper] = {}
+    #: all of them, if lines with NodeName give some features other helpers elsewhere
+    lines: tuple[tuple[str, Helper], ...] = ()
     exclusive: tuple[tuple[str, ...], ...] = ()
     users: tuple[str, ...] = ()
     exec_seconds: int = 10
     boot_seconds: int = 300
+
+    def of_node(self, node: str) -> HelpersFile:
+        """The file as this node sees it: only the helpers that it has."""
+        if not any(helper.nodes for _feature, helper in self.lines):
+            return self
+        mine = {feature: helper for feature, helper in self.lines if not helper.nodes or node in helper.nodes}
+        return structs.replace(self, helpers=mine)
 
     def policy(self, settings: Settings) -> FeaturePolicy:
         """The part of the file that decisions need."""
@@ -52,7 +63,9 @@ class HelpersFile(Struct, frozen=True, kw_only=True):
             return FeaturePolicy()
         return FeaturePolicy(
             names=tuple(sorted(self.helpers)),
-            rebootless=tuple(sorted(name for name, helper in self.helpers.items() if helper.rebootless)),
+            rebootless=tuple(
+                sorted(set(self.helpers) - {name for name, helper in self.lines if not helper.rebootless})
+            ),
             exclusive=self.exclusive,
             users=self.users,
             boot_seconds=self.boot_seconds,
@@ -83,7 +96,7 @@ def is_wanted(settings: Settings) -> bool:
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     """Parse the file. Never raises for its content."""
-    helpers: dict[str, Helper] = {}
+    helpers: list[tuple[str, Helper]] = []
     exclusive: list[tuple[tuple[str, ...], Location]] = []
     single: dict[str, Value] = {}
     for line in lines:
@@ -101,13 +114,15 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
             _add(helpers, values, line.place, diagnostics)
         elif "Flags" in values:
             diagnostics.error(line.place, "Flags stands on a line with Feature and Helper", key="Flags")
+    first = dict(reversed(helpers))
     for group, place in exclusive:
         for name in group:
-            if name not in helpers:
+            if name not in first:
                 message = f"MutuallyExclusive={shown(','.join(group))}: no Feature= line has {shown(name)}"
                 diagnostics.error(place, message, key="MutuallyExclusive")
     return HelpersFile(
-        helpers=helpers,
+        helpers={name: first[name] for name, _helper in helpers},
+        lines=tuple(helpers),
         exclusive=tuple(group for group, _place in exclusive),
         users=_words(single, "AllowUserBoot"),
         exec_seconds=_number(single, "ExecTime", 10),
@@ -115,17 +130,30 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
     )
 
 
-def _add(helpers: dict[str, Helper], values: dict[str, Value], place: Location, diagnostics: Diagnostics) -> None:
+def _add(
+    helpers: list[tuple[str, Helper]], values: dict[str, Value], place: Location, diagnostics: Diagnostics
+) -> None:
     names = _words(values, "Feature")
     if not names or "Helper" not in values:
         missing = "Feature" if not names else "Helper"
         diagnostics.error(place, f"{missing} is missing: expected Feature=NAME Helper=PROGRAM", key=missing)
         return
-    helper = Helper(str(values["Helper"]), "rebootless" in _words(values, "Flags"))
+    try:
+        nodes = tuple(hostlist.expand(str(values.get("NodeName") or "")))
+    except ValueError as error:
+        diagnostics.error(place, f"NodeName={shown(str(values['NodeName']))}: {error}", key="NodeName")
+        return
+    helper = Helper(str(values["Helper"]), "rebootless" in _words(values, "Flags"), nodes)
     for name in names:
-        if name in helpers and helpers[name] != helper:
+        if any(name == feature and _differ(helper, other) for feature, other in helpers):
             diagnostics.error(place, f"Feature={shown(name)} has two helpers", key="Feature")
-        helpers[name] = helper
+        helpers.append((name, helper))
+
+
+def _differ(helper: Helper, other: Helper) -> bool:
+    """Whether a node would have both, and they are not the same."""
+    together = not helper.nodes or not other.nodes or set(helper.nodes) & set(other.nodes)
+    return bool(together) and (helper.program, helper.rebootless) != (other.program, other.rebootless)
 
 
 def _words(values: dict[str, Value], key: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.config.kinds import PROGRAM, WORDS, flags, integer, seconds
+from spritz.config.kinds import PROGRAM, STRING, WORDS, flags, integer, seconds
 from spritz.config.schema.key import Key
 
 HELPERS_KEYS = (
@@ -18,5 +18,6 @@ HELPERS_KEYS = (
         "Program that prints the active features, one per line; with an argument, it activates that feature.",
     ),
     Key("MutuallyExclusive", WORDS, (), "Features of which at most one can be active; a line for each group."),
+    Key("NodeName", STRING, None, "Nodes to which the line applies; all by default."),
     Key("NodeRebootWeight", integer(0, 2**32 - 3), None, "Weight of nodes that would have to reboot for a job."),
 )

@@ -135,7 +135,7 @@ DONE: frozenset[str] = (
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
     | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
     | _prefixed("topology.conf", "BlockName BlockSizes LinkSpeed Nodes SwitchName Switches")
-    | _prefixed("helpers.conf", "AllowUserBoot BootTime ExecTime Feature Flags Helper MutuallyExclusive")
+    | _prefixed("helpers.conf", "AllowUserBoot BootTime ExecTime Feature Flags Helper MutuallyExclusive NodeName")
     | _prefixed("cgroup.conf", "CgroupPlugin")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainDevices ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
