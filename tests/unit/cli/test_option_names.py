@@ -81,6 +81,7 @@ def warned(**options: str) -> list[str]:
         ("thread-spec", "2"),
         ("profile", "task,energy"),
         ("send-libs", ""),
+        ("bcast-exclude", "/lib"),
         ("mem-bind", "v,rank"),
         ("context", "x"),
         ("bb", "x"),
@@ -101,7 +102,6 @@ def test_what_only_other_hardware_heeds_is_taken_with_a_warning(option: str, val
         ("mem-bind", "local"),
         ("mem-bind", "v,none"),
         ("oom-kill-step", "1"),
-        ("bcast-exclude", "/lib"),
         ("whole", ""),
     ],
 )

@@ -17,8 +17,8 @@ OWN = {
     "sbatch": "clusters export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage "
     "verbose version wait wrap",
     "salloc": "bell clusters get-user-env help immediate kill-command no-bell no-shell quiet usage verbose version",
-    # `whole` and `bcast-exclude` ask for what is done anyway.
-    "srun": "bcast bcast-exclude clusters compress debugger-test disable-status epilog exact export het-group "
+    # `whole` asks for what is done anyway.
+    "srun": "bcast clusters compress debugger-test disable-status epilog exact export het-group "
     "help immediate interactive "
     "jobid kill-on-bad-exit label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt "
     # Without effect, as the page of options says: how many threads launch a step changes nothing that is seen.

@@ -193,7 +193,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("epilog", "", "program", "program to run here after the step (none: overrides the cluster's)")),
     ("s", Row("bcast", "", "[=path]", "first copy the program to the nodes, to this path")),
     ("s", Row("interactive", "", "", "run as the job's interactive step (used by salloc)")),
-    ("s", Row("bcast-exclude", "", "paths", "shared libraries not to copy (none is)")),
+    ("s", Row("bcast-exclude", "", "paths", no_effect="shared libraries are not copied")),
     ("s", Row("send-libs", "", "[=yes|no]", "no; shared libraries are not copied, which a warning says")),
     ("s", Row("compress", "", "[=type]", "with --bcast: compress the transfer (zlib, none)")),
     ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
