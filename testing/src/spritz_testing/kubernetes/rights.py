@@ -12,6 +12,7 @@ Source: Kubernetes, "Configure a Security Context for a Pod or Container"; pkg/v
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from spritz_testing.kubernetes.errors import Object
@@ -43,14 +44,21 @@ _DEFAULT = (
 )
 
 
-def own_files(pod: Object, volume: Object, directory: Path) -> None:
-    """Give the files of a Secret, ConfigMap or projected volume to whom the kubelet gives them. Only as root."""
-    source = next(volume[kind] for kind in ("projected", "secret", "configMap") if kind in volume)
+def own_files(pod: Object, volume: Object, directory: Path, modes: Mapping[str, int] | None = None) -> None:
+    """Give the files of a Secret, ConfigMap or projected volume to whom the kubelet gives them. Only as root.
+
+    `modes`: of files, by their paths below `directory`, that do not have the volume's.
+    """
+    source = next(volume[kind] for kind in ("projected", "secret", "configMap", "downwardAPI") if kind in volume)
     mode = source.get("defaultMode", 0o644)
     group = (pod.get("securityContext") or {}).get("fsGroup")
-    for path in directory.iterdir():
+    for path in directory.rglob("*"):
         os.chown(path, 0, 0 if group is None else group)
-        path.chmod(mode if group is None else mode | 0o440)
+        if path.is_dir():
+            path.chmod(0o755 if group is None else _SETGID | 0o755)
+        else:
+            own = (modes or {}).get(str(path.relative_to(directory)), mode)
+            path.chmod(own if group is None else own | 0o440)
     os.chown(directory, 0, 0 if group is None else group)
     directory.chmod(0o755 if group is None else _SETGID | 0o755)
 
