@@ -502,6 +502,20 @@ def test_a_node_set_per_machine_follows_the_machines() -> None:
 
             await until(drained, "the node of the cordoned machine is drained")
             await kube.running(1)
+
+            # No pod with a job is evicted, however many there are.
+            await kube.command("sbatch", "-w", "gpu-g0", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(2)
+            spaced = "namespaces/default"
+
+            async def counted() -> bool:
+                budget = await ask(kube.api, "GET", f"apis/policy/v1/{spaced}/poddisruptionbudgets/gpu")
+                return bool(budget.get("status", {}).get("currentHealthy") == 2)
+
+            await until(counted, "both pods are in the budget")
+            for name in ("gpu-g0", "gpu-g1"):
+                with pytest.raises(ApiFailure, match="disruption budget"):
+                    await kube.api.evict(name, "default")
             await kube.command("scancel", "-n", "wrap")
             await kube.settled("gpu", nodes=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.kubernetes.contract.conftest import Json, Kube, Play, config_map, pod
+from tests.kubernetes.contract.test_custom import thing, things
 
 
 async def family(kube: Kube, **reference: object) -> None:
@@ -124,6 +125,35 @@ def test_a_deployment_makes_pods_again_that_go(play: Play) -> None:
         await kube.until(replaced, "a pod is replaced")
         await kube.patch("apps/v1:deployments/d/scale", {"spec": {"replicas": 0}})
         await kube.until(lambda: _none(kube), "none is left")
+
+    play(scene)
+
+
+def test_a_budget_compares_with_what_the_controller_of_its_pods_is_to_have(play: Play) -> None:
+    """Not with the pods that there are, but for a number that must be available."""
+
+    async def scene(kube: Kube) -> None:
+        kube.needs_controllers()
+        async with things(kube) as path:
+            owner = await kube.make(path, thing(path, "t", size=1, replicas=1))
+            about = {**{name: owner[name] for name in ("apiVersion", "kind")}, "name": "t", "controller": True}
+            about["uid"] = owner["metadata"]["uid"]
+            for number in range(2):
+                await kube.make("pods", pod(f"p{number}", labels={"app": "t"}, ownerReferences=[about]))
+                ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+                await kube.patch(f"pods/p{number}/status", {"status": ready})
+            budgets = "policy/v1:poddisruptionbudgets"
+            for name, limit in (("scale", {"maxUnavailable": 0}), ("number", {"minAvailable": 2**31 - 1})):
+                spec = {**limit, "selector": {"matchLabels": {"app": "t"}}}
+                body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}}
+                await kube.make(budgets, {**body, "spec": spec})
+
+            async def counted(name: str, *, expected: int, allowed: int) -> bool:
+                status = (await kube.get(f"{budgets}/{name}"))["status"]
+                return (status.get("expectedPods"), status.get("disruptionsAllowed")) == (expected, allowed)
+
+            await kube.until(lambda: counted("scale", expected=1, allowed=1), "the scale of the owner counts")
+            await kube.until(lambda: counted("number", expected=2, allowed=0), "the pods count")
 
     play(scene)
 

@@ -64,6 +64,9 @@ _STUCK = 60.0
 #: SuspendTimeout: by then the pod has gone, so a new one can take its name.
 _SUSPEND_SECONDS: Final = 60
 
+#: `minAvailable` of the budget of busy pods: the greatest number that Kubernetes takes.
+_NEVER_REACHED: Final = 2**31 - 1
+
 _OCCUPIED = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _ABSENT = frozenset({"DOWN", "NOT_RESPONDING"})
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
@@ -739,7 +742,11 @@ def join_secret(pod_name: str) -> str:
 
 
 def budget(node_set: NodeSet) -> Json:
-    """A PodDisruptionBudget that forbids evicting pods with jobs."""
+    """A PodDisruptionBudget that forbids evicting pods with jobs.
+
+    By a number that Kubernetes compares with the pods that there are. It compares `maxUnavailable` with the NodeSet's
+    `replicas`, which say nothing of nodes that are per machine, scale by the queue, or are being removed.
+    """
     name = node_set.metadata.name
     return {
         "apiVersion": "policy/v1",
@@ -750,7 +757,7 @@ def budget(node_set: NodeSet) -> Json:
             "labels": {NODE_SET: name, CLUSTER: node_set.spec.cluster_ref},
             "ownerReferences": owner("NodeSet", node_set.metadata),
         },
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {NODE_SET: name, BUSY: "true"}}},
+        "spec": {"minAvailable": _NEVER_REACHED, "selector": {"matchLabels": {NODE_SET: name, BUSY: "true"}}},
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spritz_testing.kubernetes import admission
 from spritz_testing.kubernetes.conditions import set_condition
 from spritz_testing.kubernetes.controllers.client import Client, deleting, is_ready, phase_of
@@ -22,7 +24,9 @@ async def budget(client: Client, namespace: str, name: str) -> None:
         if matches_label_selector(spec.get("selector"), pod["metadata"].get("labels") or {})
         and phase_of(pod) not in ("Succeeded", "Failed")
     ]
-    expected = len(pods)
+    # A number that stays is of the pods that there are; all else is of those that their controllers are to have.
+    is_number = isinstance(spec.get("minAvailable"), int)
+    expected = len(pods) if is_number else _scale(client, namespace, pods)
     disrupted = {
         pod_name: evicted_at
         for pod_name, evicted_at in ((budget.get("status") or {}).get("disruptedPods") or {}).items()
@@ -52,6 +56,24 @@ async def budget(client: Client, namespace: str, name: str) -> None:
         )
 
     await client.modify("poddisruptionbudgets", namespace, name, report)
+
+
+def _scale(client: Client, namespace: str, pods: list[Object]) -> int:
+    """How many pods the controllers of these are to have, each counted once; pods without one do not count."""
+    scales: dict[str, int] = {}
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            kind = client.cluster.kind_named(owner["apiVersion"], owner["kind"]) if owner.get("controller") else None
+            if kind is None:
+                continue
+            obj = client.cluster.by_uid(owner["uid"])
+            path = (kind.scale_paths or {}).get("specReplicasPath", ".spec.replicas")
+            found: Any = obj
+            for word in path.strip(".").split("."):
+                found = found.get(word) if isinstance(found, dict) else None
+            if isinstance(found, int):
+                scales[owner["uid"]] = found
+    return sum(scales.values())
 
 
 async def quota(client: Client, namespace: str, name: str) -> None:
