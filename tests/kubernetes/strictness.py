@@ -16,7 +16,7 @@ import yaml
 from spritz_testing.kubernetes import strategies
 from spritz_testing.kubernetes.errors import Cause
 from spritz_testing.kubernetes.kinds import Kind, built_in, of_custom_resource
-from spritz_testing.kubernetes.schema import Schema, prune, set_defaults, validate
+from spritz_testing.kubernetes.schema import prune, set_defaults, validate
 
 Json = dict[str, Any]
 
@@ -117,21 +117,4 @@ def not_structural(schema: Json, path: str = "") -> list[str]:
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), dict):
             found += not_structural(schema[name], f"{path}.{name}")
-    return found
-
-
-def bad_defaults(schema: Schema, path: str = "") -> list[str]:
-    """Defaults of a definition that its own schema refuses."""
-    found: list[str] = []
-    if schema.has_default:
-        unknown: list[str] = []
-        causes: list[Cause] = []
-        value = copy.deepcopy(schema.default)
-        prune(value, schema, path, unknown)
-        validate(value, schema, path, causes)
-        found += [*unknown, *map(str, causes)]
-    for name, child in (schema.properties or {}).items():
-        found += bad_defaults(child, f"{path}.{name}")
-    for each in (schema.items, schema.additional):
-        found += bad_defaults(each, f"{path}[]") if each is not None and each.kind != "any" else []
     return found

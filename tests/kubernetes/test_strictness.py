@@ -23,8 +23,8 @@ from spritz.k8s.custom_resources.cluster_objects import (
 from spritz.k8s.custom_resources.login_sets import LoginSet, LoginSetSpec, login_objects, secret_of
 from spritz.k8s.custom_resources.machine_health import reboot_pod
 from spritz.k8s.custom_resources.node_sets import NodeSet, NodeSetSpec, budget, pod, pod_template
-from spritz_testing.kubernetes.schema import of_definition
-from tests.kubernetes.strictness import FOREIGN, PACKAGED, bad_defaults, faults, load, not_structural
+from spritz_testing.kubernetes.schema import default_errors, of_definition
+from tests.kubernetes.strictness import FOREIGN, PACKAGED, faults, load, not_structural
 
 Json = dict[str, Any]
 
@@ -59,7 +59,9 @@ def test_the_definitions_are_structural_and_their_defaults_valid() -> None:
         for version in definition["spec"]["versions"]:
             schema = version["schema"]["openAPIV3Schema"]
             path = definition["spec"]["names"]["kind"]
-            found += not_structural(schema, path) + bad_defaults(of_definition(schema), path)
+            found += not_structural(schema, path) + [
+                str(cause) for cause in default_errors(of_definition(schema), path)
+            ]
     assert found == []
 
 

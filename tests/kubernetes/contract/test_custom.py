@@ -36,15 +36,28 @@ STATUS: Json = {
 }
 
 
+def definition(group: str, schema: Json, **more: object) -> Json:
+    """A definition of Things with one version."""
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **more}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing"},
+            "versions": [version],
+        },
+    }
+
+
 @asynccontextmanager
 async def things(kube: Kube) -> AsyncIterator[str]:
     """A resource of our own; its path."""
     group = f"g{secrets.token_hex(4)}.contract.example"
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}},
+    schema = {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}
+    more = {
         "subresources": {
             "status": {},
             "scale": {
@@ -56,19 +69,8 @@ async def things(kube: Kube) -> AsyncIterator[str]:
         "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
         "selectableFields": [{"jsonPath": ".spec.mode"}],
     }
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"things.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": "Thing", "plural": "things", "singular": "thing"},
-            "versions": [version],
-        },
-    }
     path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    await kube.make(path, definition)
+    await kube.make(path, definition(group, schema, **more))
     try:
 
         async def established() -> bool:
@@ -84,6 +86,26 @@ async def things(kube: Kube) -> AsyncIterator[str]:
 
 def thing(path: str, name: str, /, **spec: object) -> Json:
     return {"apiVersion": path.partition(":")[0], "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_definition_is_refused_whose_rules_its_own_default_breaks(play: Play) -> None:
+    """Rules see a default as it is written, without the defaults within it."""
+
+    async def scene(kube: Kube) -> None:
+        size = {"type": "string", "default": "10Gi"}
+        fixed = {"rule": "self.size == oldSelf.size", "message": "stays"}
+        about = {"type": "object", "properties": {"size": size}, "x-kubernetes-validations": [fixed]}
+        path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for default, good in (({}, False), ({"size": "10Gi"}, True)):
+            schema = {"type": "object", "properties": {"storage": {**about, "default": default}}}
+            body = definition(f"g{secrets.token_hex(4)}.contract.example", schema)
+            if good:
+                await kube.make(path, body, dryRun="All")
+            else:
+                refused = await kube.refused(422, kube.make(path, body, dryRun="All"))
+                assert any(field.endswith("properties[storage].default") for field in refused.fields), refused.fields
+
+    play(scene)
 
 
 def test_a_schema_fills_in_prunes_and_refuses_with_the_field(play: Play) -> None:

@@ -380,6 +380,24 @@ def rule_errors(text: Object, path: str) -> list[Cause]:
     return causes
 
 
+def default_errors(schema: Schema, path: str) -> list[Cause]:
+    """What a definition's schema refuses of its own defaults: as they are written, without the defaults within them, and
+    by its rules too, those of changes included (with the default as the value before).
+    """
+    causes: list[Cause] = []
+    if schema.has_default:
+        unknown: list[str] = []
+        value = copy.deepcopy(schema.default)
+        prune(value, schema, "", unknown)
+        causes += [invalid(f"{path}.default", schema.default, f"{field}: unknown field") for field in unknown]
+        validate(value, schema, f"{path}.default", causes, copy.deepcopy(value))
+    for name, child in (schema.properties or {}).items():
+        causes += default_errors(child, f"{path}.properties[{name}]")
+    for word, each in (("items", schema.items), ("additionalProperties", schema.additional)):
+        causes += default_errors(each, f"{path}.{word}") if each is not None and each.kind != "any" else []
+    return causes
+
+
 def prune(value: Any, schema: Schema, path: str, unknown: list[str]) -> None:
     """Remove unknown fields from the value, in place, and note their paths."""
     if isinstance(value, dict):

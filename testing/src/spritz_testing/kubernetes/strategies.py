@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from spritz_testing.kubernetes.errors import Cause, Object, forbidden_field, invalid, required, unsupported
 from spritz_testing.kubernetes.kinds import Kind
-from spritz_testing.kubernetes.schema import rule_errors
+from spritz_testing.kubernetes.schema import default_errors, of_definition, rule_errors
 from spritz_testing.kubernetes.selectors import matches_label_selector
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -497,7 +497,7 @@ def _definition_errors(obj: Object) -> list[Cause]:
         if schema.get("type") != "object":
             causes.append(invalid(f"{place}.type", schema.get("type"), 'must be "object" at the root'))
         causes += _structural_errors(schema, place)
-        causes += rule_errors(schema, place)
+        causes += rule_errors(schema, place) or default_errors(of_definition(schema), place)
     return causes
 
 
