@@ -73,6 +73,9 @@ class Kube:
         sent = None if body is None else msgspec.json.encode(body)
         given = {"Content-Type": content_type, **(headers or {})}
         response = await self.api.exchange(method, self.path(path), parameters, sent, given)
+        if not response.headers.get("content-type", "").startswith("application/json"):
+            # A server, or a proxy before it, answers so where it knows no such path.
+            raise Refused({"code": response.status, "message": response.body.decode()})
         answer: Json = msgspec.json.decode(response.body)
         if response.status >= 400:
             assert (answer["kind"], answer["status"]) == ("Status", "Failure")

@@ -74,8 +74,8 @@ async def things(kube: Kube) -> AsyncIterator[str]:
     try:
 
         async def established() -> bool:
-            found = (await kube.get(f"{path}/things.{group}")).get("status", {}).get("conditions", [])
-            return any(each["type"] == "Established" and each["status"] == "True" for each in found)
+            found = (await kube.get(f"{path}/things.{group}")).get("status", {}).get("conditions")  # null at first
+            return any(each["type"] == "Established" and each["status"] == "True" for each in found or ())
 
         await kube.until(established, "the definition is established")
         await kube.until(lambda: kube.get(f"{group}/v1:things"), "the resource is served")

@@ -31,7 +31,9 @@ def test_refusals_are_statuses_that_name_the_object(play: Play) -> None:
         assert (bad.reason, set(bad.fields)) == ("Invalid", {"metadata.name"})
         await kube.refused(404, kube.make("api/v1/namespaces/contract-none/configmaps", config_map("c")))
         await kube.refused(400, kube.make("configmaps", config_map("d", namespace="default")))
-        await kube.refused(404, kube.get("apis/contract.invalid/v1/things"))
+        assert (await kube.refused(404, kube.get("api/v1/things"))).reason == "NotFound"
+        answer = await kube.api.exchange("GET", "apis/contract.invalid/v1/things")
+        assert (answer.status, answer.body) == (404, b"404 page not found\n")
 
     play(scene)
 

@@ -79,7 +79,9 @@ class Desk:
         return (await self("sacct", "-X", "-n", "-o", "State", "-j", job)).strip()
 
     async def running(self, job: str) -> bool:
-        return (await self("squeue", "-h", "-o", "%T", "-j", job)).strip() == "RUNNING"
+        """Whether a slurmctld says so."""
+        status, text = await self._kube.login("desk", "squeue", "-h", "-o", "%T", "-j", job, key=self._key)
+        return (status, text.strip()) == (0, "RUNNING")
 
 
 async def uids(kube: Site, **labels: str) -> dict[str, str]:
@@ -107,7 +109,11 @@ async def scales(kube: Site, desk: Desk) -> None:
     assert "small-[0-2]" in await desk("sinfo")
     await kube.ask("PATCH", path, {"spec": {"replicas": 2}})
     await kube.ready("NodeSet", "small", readyReplicas=2, replicas=2)
-    assert set(await uids(kube, node_set="small")) == {"small-0", "small-1"}
+
+    async def shrunk() -> bool:
+        return set(await uids(kube, node_set="small")) == {"small-0", "small-1"}
+
+    await kube.until(shrunk, "the third pod has gone")
 
 
 async def updates(kube: Site, desk: Desk) -> None:

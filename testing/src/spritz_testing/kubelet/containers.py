@@ -53,10 +53,13 @@ ln -s /proc/self/fd/1 root/dev/stdout
 ln -s /proc/self/fd/2 root/dev/stderr
 """
 
+#: Mounts are made within the new root, where links such as /var/run lead to its own directories.
 _ENTER: Final = """
 cd root
 mkdir .outer
 pivot_root . .outer
+cd /
+{mounts}
 umount -l .outer
 rmdir .outer
 hostname {hostname}
@@ -130,11 +133,12 @@ class Container:
         if not command:
             raise Refused("CreateContainerError", "the image's own command is not known here")
         lines = [_ROOT.format(place=shlex.quote(str(place.directory)), image=shlex.quote(str(place.image)))]
+        inside = []
         for path in image.parts():
-            lines.append(_bound(Mount(path, str(path), read_only=True)))
-            lines += [f"chmod o+x root{shlex.quote(str(each))}" for each in path.parents if not each.stat().st_mode & 1]
-        lines += [_bound(mount) for mount in mounts]
-        lines.append(_ENTER.format(hostname=shlex.quote(place.hostname)))
+            inside.append(_bound(Mount(path, str(path), read_only=True)))
+            inside += [f"chmod o+x {shlex.quote(str(each))}" for each in path.parents if not each.stat().st_mode & 1]
+        inside += [_bound(mount) for mount in mounts]
+        lines.append(_ENTER.format(hostname=shlex.quote(place.hostname), mounts="\n".join(inside)))
         if (container.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             lines.append("mount -o remount,ro /")
         lines.append(f"cd {shlex.quote(container.get('workingDir') or '/')}")
@@ -229,12 +233,12 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _bound(mount: Mount) -> str:
-    """Lines that mount a directory or file below `root`."""
-    source, target = shlex.quote(str(mount.source)), shlex.quote(f"root{mount.target}")
+    """Lines that mount a directory or file of this machine, which is at /.outer."""
+    source, target = shlex.quote(f"/.outer{mount.source}"), shlex.quote(mount.target)
     if mount.source.is_dir():
         lines = [f"mkdir -p {target}"]
     else:
-        lines = [f"mkdir -p {shlex.quote(os.path.dirname(f'root{mount.target}'))}", f"touch {target}"]
+        lines = [f"mkdir -p {shlex.quote(os.path.dirname(mount.target))}", f"touch {target}"]
     lines.append(f"mount --bind {source} {target}")
     if mount.read_only:
         lines.append(f"mount -o remount,bind,ro {target}")

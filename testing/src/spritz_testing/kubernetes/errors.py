@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 Object = dict[str, Any]
 
@@ -91,6 +91,12 @@ def forbidden(resource: str, group: str, name: str, why: str) -> Refusal:
 def not_found(resource: str, group: str, name: str) -> Refusal:
     qualified = f"{resource}.{group}" if group else resource
     return Refusal(404, "NotFound", f'{qualified} "{name}" not found', details=_details(resource, group, name))
+
+
+class NoSuchGroup(Refusal):
+    """The server has no such API group and version. Its answer is text, and no Status."""
+
+    TEXT: Final = "404 page not found\n"
 
 
 def no_such_path() -> Refusal:

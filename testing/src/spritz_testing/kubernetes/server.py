@@ -297,6 +297,9 @@ class KubeServer:
                 headers["Warning"] = ", ".join(f'299 - "{text}"' for text in quoted)
             kind = "text/plain" if asked.path in PLAIN or asked.subresource == "log" else "application/json"
             connection.reply(code, body, content_type=kind, headers=headers)
+        except errors.NoSuchGroup as refusal:
+            code = refusal.code
+            connection.reply(code, refusal.TEXT.encode(), content_type="text/plain; charset=utf-8")
         except Refusal as refusal:
             code = refusal.code
             more = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after is not None else None
@@ -362,7 +365,8 @@ class KubeServer:
         subresource = parts[2] if len(parts) > 2 else ""
         kind = self.cluster.kind(group, version, plural)
         if kind is None and not any((group, plural) == (known, name_of) for known, name_of, _kind in REVIEWS):
-            raise errors.no_such_path()
+            served = any((known.group, known.version) == (group, version) for known in self.cluster.kinds())
+            raise errors.no_such_path() if served else errors.NoSuchGroup(404, "NotFound", "404 page not found")
         if kind is not None and (
             len(parts) > 3 or (name and kind.namespaced and not namespace) or (namespace and not kind.namespaced)
         ):
