@@ -137,6 +137,14 @@ def test_jobs_of_a_node_that_has_lost_pod_and_slurmd_need_not_wait() -> None:
     assert planned(1, [pod(0)], nodes(gpu_0="IDLE", gpu_1="MIXED+DOWN+NOT_RESPONDING")).lost == []
 
 
+def test_a_node_whose_machine_is_lost_comes_back_under_its_name() -> None:
+    lost = planned(2, [pod(0)], nodes(gpu_0="IDLE", gpu_1="MIXED+NOT_RESPONDING"))
+    assert (lost.lost, lost.create) == (["gpu-1"], [])
+    down = planned(2, [pod(0)], nodes(gpu_0="IDLE", gpu_1="DOWN+NOT_RESPONDING"))
+    assert (down.forget, down.create) == (["gpu-1"], [])
+    assert planned(2, [pod(0)], nodes(gpu_0="IDLE")).create == ["gpu-1"]
+
+
 def test_pods_with_jobs_are_marked_for_their_budget() -> None:
     found = planned(2, [pod(0), pod(1, **{BUSY: "true"})], nodes(gpu_0="MIXED", gpu_1="IDLE"))
     assert found.busy == {"gpu-0": True, "gpu-1": False}

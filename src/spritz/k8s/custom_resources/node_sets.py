@@ -470,8 +470,9 @@ def _free_names(
     now: float,
     found: Plan,
 ) -> list[str]:
-    """Plan pods of a fixed number. Names that become free soon are waited for, so that an update keeps the names."""
-    soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values()) + len(found.forget)
+    """Plan pods of a fixed number. Names that become free soon are waited for, so that nodes keep their names."""
+    soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values())
+    soon += len(found.forget) + len(found.lost)
     stem = node_set.metadata.name
     free = (name for number in range(1 << 20) if (name := f"{stem}-{number}") not in here and name not in nodes)
     return [next(free) for _ in range(missing - soon)]

@@ -381,8 +381,9 @@ def rule_errors(text: Object, path: str) -> list[Cause]:
 
 
 def default_errors(schema: Schema, path: str) -> list[Cause]:
-    """What a definition's schema refuses of its own defaults, as they are written, without the defaults within them. Its
-    rules are asked too, those of changes with the default as the value before.
+    """What a definition's schema refuses of its own defaults, as they are written, without the defaults within them.
+
+    Its rules are asked too, those of changes with the default as the value before.
     """
     causes: list[Cause] = []
     if schema.has_default:
