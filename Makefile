@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dashboard venv compiled test tested unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test tested unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes kubernetes-real experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes kubernetes-real experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml testing/pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] launcher/shim/*.c packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -160,6 +160,12 @@ dashboard: $(VENV)/.stamp
 kubernetes: $(VENV)/.stamp
 	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/kubernetes $(wildcard tests/e2e/test_pod*.py) tests/e2e/test_operators.py \
 		tests/e2e/test_clusters.py tests/unit/k8s $(PYTEST_ARGS)
+
+# The same on a real control plane of this machine: the contract suite, and whole clusters from the packaged manifests
+# (root). It must have no other nodes, and no Spritz.
+kubernetes-real: $(VENV)/.stamp
+	$(if $(KUBECONFIG),KUBECONFIG=$(abspath $(KUBECONFIG)) SPRITZ_TEST_KUBECONFIG=$(abspath $(KUBECONFIG))) $(BIN)/pytest -n 0 -rs \
+		--timeout 1800 -m 'slow or not slow' tests/kubernetes/contract tests/kubernetes/real $(PYTEST_ARGS)
 
 # Jobs on a real NVIDIA GPU, with PyTorch installed; as root the kernel keeps other jobs from it.
 gpu: compiled

@@ -55,8 +55,8 @@ _KINDS: Final = {
 
 def missing() -> str:
     """Why there is nothing to run on; "" if there is."""
-    if not os.environ.get("KUBECONFIG"):
-        return "no KUBECONFIG: no real control plane to run against"
+    if not os.environ.get("SPRITZ_TEST_KUBECONFIG"):
+        return "no real control plane: make kubernetes-real KUBECONFIG=FILE"
     return image.missing()
 
 
@@ -200,10 +200,10 @@ class Site:
 @contextlib.asynccontextmanager
 async def site(count: int = 3, level: str = "baseline") -> AsyncIterator[Site]:
     """`count`: nodes. `level`: the Pod Security level that the namespace enforces."""
-    kubeconfig = os.environ["KUBECONFIG"]
+    kubeconfig = os.environ["SPRITZ_TEST_KUBECONFIG"]
     server = KubeConfig.from_file(kubeconfig).get().cluster.server  # type: ignore[union-attr]
     async with Api.connect(kubeconfig, field_manager="spritz-testing") as api:
-        await _check_nodes(api)
+        await _check(api)
         async with Kubelet(api, server, count=count, users={USER: 2001}) as kubelet:
             found = Site(api, kubelet, f"site-{secrets.token_hex(3)}")
             try:
@@ -215,8 +215,10 @@ async def site(count: int = 3, level: str = "baseline") -> AsyncIterator[Site]:
         assert not kubelet.failures
 
 
-async def _check_nodes(api: Api) -> None:
-    """Pods must come to the kubelet for tests, and to no other."""
+async def _check(api: Api) -> None:
+    """Pods must come to the kubelet for tests, and to no other; and an installation of others is not touched."""
+    installed = await api.find_path("apis/apiextensions.k8s.io/v1/customresourcedefinitions/spritzclusters.spritz.dev")
+    assert installed is None, "Spritz is installed there: these tests would remove it"
     nodes = msgspec.json.decode(await api.send("GET", "api/v1/nodes"))["items"]
     others = [
         node["metadata"]["name"]

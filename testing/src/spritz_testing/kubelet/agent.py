@@ -105,7 +105,13 @@ class Kubelet:
             workload.lose()
         left = [workload.pod for workload in self.workloads.values()]
         self._tasks.cancel_all()
-        await self._tasks.__aexit__(None, None, None)
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._clean(left)
+
+    async def _clean(self, left: list[Object]) -> None:
+        """Delete what was made. `left`: pods whose processes have ended."""
         for pod in left:
             with contextlib.suppress(ApiFailure):
                 await delete_now(self._api, pod)
