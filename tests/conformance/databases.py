@@ -149,8 +149,11 @@ class Server:
 
 
 @contextmanager
-def server(kind: str, *, durable: bool = False) -> Iterator[Server]:
-    """A server for as long as the block lasts. `durable`: PostgreSQL syncs what it commits, as a site's does."""
+def server(kind: str, *, durable: bool = False, address: str = "") -> Iterator[Server]:
+    """A server for as long as the block lasts.
+
+    `durable`: PostgreSQL syncs what it commits, as a site's does. `address`: where it listens too, for everyone.
+    """
     user = _unprivileged_user()
     assert user is not None, reason(kind)
     directory = Path(tempfile.mkdtemp(prefix=f"spritz-{kind}-"))
@@ -162,6 +165,10 @@ def server(kind: str, *, durable: bool = False) -> Iterator[Server]:
         command = _prepare(kind, directory, user)
         if durable:
             command = [word.replace("fsync=off", "fsync=on") for word in command]
+        if address:
+            with (directory / "data/pg_hba.conf").open("a") as rights:
+                rights.write("host all all all trust\n")
+            command[command.index("-h") + 1] = address
         found = Server(kind, directory, command, user)
         try:
             found.wait()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -195,6 +196,61 @@ class Site:
         )
         out, _ = await process.communicate()
         return process.returncode or 0, out.decode(errors="replace")
+
+
+def resource(kind: str, name: str, **spec: Any) -> Json:
+    return {"apiVersion": "spritz.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def key_pair(path: Path) -> Path:
+    """Makes a user's key, and the public one beside it."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+async def operator_is_up(kube: Site) -> bool:
+    found = await kube.get("Deployment", "spritz-clusters", "spritz")
+    return bool((found.get("status") or {}).get("readyReplicas", 0) == found["spec"]["replicas"])
+
+
+class Desk:
+    """Commands of a user on a login host."""
+
+    def __init__(self, kube: Site, key: Path) -> None:
+        self._kube = kube
+        self.key = key
+
+    @classmethod
+    async def at(cls, kube: Site, key: Path) -> Desk:
+        """Makes the LoginSet `desk`, which lets the user in by that key."""
+        keys = {USER: key.with_suffix(".pub").read_text()}
+        await kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "desk-keys"}, "data": keys})
+        await kube.apply(resource("LoginSet", "desk", clusterRef="lab", authorizedKeys="desk-keys"))
+        return cls(kube, key)
+
+    async def __call__(self, *words: str) -> str:
+        await self._kube.ready("LoginSet", "desk")
+        status, text = await self._kube.login("desk", *words, key=self.key)
+        assert status == 0, f"{words}: {text}\n{await self._kube.story()}"
+        return text
+
+    async def job(self, *options: str, wrap: str) -> str:
+        """Submit a job; its id."""
+        return (await self("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", f"'{wrap}'")).strip()
+
+    async def state(self, job: str) -> str:
+        return (await self("sacct", "-X", "-n", "-o", "State", "-j", job)).strip()
+
+    async def running(self, job: str) -> bool:
+        """Whether a slurmctld says so."""
+        status, text = await self._kube.login("desk", "squeue", "-h", "-o", "%T", "-j", job, key=self.key)
+        return (status, text.strip()) == (0, "RUNNING")
+
+
+async def uids(kube: Site, **labels: str) -> dict[str, str]:
+    """Pods by name, with their uids."""
+    pods = await kube.items("Pod", **labels)
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
 
 
 @contextlib.asynccontextmanager

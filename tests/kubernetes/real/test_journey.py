@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spritz.k8s.api import ApiFailure
-from tests.kubernetes.real.site import USER, Site, path_of, site
-
-Json = dict[str, Any]
+from tests.kubernetes.real.site import Desk, Site, key_pair, operator_is_up, path_of, resource, site, uids
 
 #: Seconds from the first manifest to a cluster that is Ready with its nodes and login host.
 UP_SECONDS = 60.0
-
-
-def resource(kind: str, name: str, **spec: Any) -> Json:
-    return {"apiVersion": "spritz.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 CLUSTER = resource(
@@ -31,63 +23,19 @@ CLUSTER = resource(
 )
 SMALL = resource("NodeSet", "small", clusterRef="lab", replicas=2, cpus=1, memory="1Gi")
 BIG = resource("NodeSet", "big", clusterRef="lab", cpus=2, memory="1Gi")
-LOGIN = resource("LoginSet", "desk", clusterRef="lab", authorizedKeys="desk-keys")
 
 
-def key_pair(path: Path) -> Path:
-    """Makes a user's key, and the public one beside it."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-    return path
-
-
-async def bring_up(kube: Site, key: Path) -> float:
-    """A cluster with two NodeSets and a login host; returns the seconds that it took."""
-    keys = {USER: key.with_suffix(".pub").read_text()}
-    await kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "desk-keys"}, "data": keys})
+async def bring_up(kube: Site, key: Path) -> tuple[Desk, float]:
+    """A cluster with two NodeSets and a login host, and the seconds that it took."""
     began = time.monotonic()
-    for each in (CLUSTER, SMALL, BIG, LOGIN):
+    for each in (CLUSTER, SMALL, BIG):
         await kube.apply(each)
+    desk = await Desk.at(kube, key)
     await kube.ready("SpritzCluster", "lab")
     await kube.ready("NodeSet", "small", readyReplicas=2)
     await kube.ready("NodeSet", "big", readyReplicas=1)
     await kube.ready("LoginSet", "desk", readyReplicas=1)
-    return time.monotonic() - began
-
-
-async def operator_is_up(kube: Site) -> bool:
-    found = await kube.get("Deployment", "spritz-clusters", "spritz")
-    return bool((found.get("status") or {}).get("readyReplicas", 0) == found["spec"]["replicas"])
-
-
-class Desk:
-    """Commands of a user on a login host."""
-
-    def __init__(self, kube: Site, key: Path) -> None:
-        self._kube = kube
-        self._key = key
-
-    async def __call__(self, *words: str) -> str:
-        status, text = await self._kube.login("desk", *words, key=self._key)
-        assert status == 0, f"{words}: {text}\n{await self._kube.story()}"
-        return text
-
-    async def job(self, *options: str, wrap: str) -> str:
-        """Submit a job; its id."""
-        return (await self("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", f"'{wrap}'")).strip()
-
-    async def state(self, job: str) -> str:
-        return (await self("sacct", "-X", "-n", "-o", "State", "-j", job)).strip()
-
-    async def running(self, job: str) -> bool:
-        """Whether a slurmctld says so."""
-        status, text = await self._kube.login("desk", "squeue", "-h", "-o", "%T", "-j", job, key=self._key)
-        return (status, text.strip()) == (0, "RUNNING")
-
-
-async def uids(kube: Site, **labels: str) -> dict[str, str]:
-    """Pods by name, with their uids."""
-    pods = await kube.items("Pod", **labels)
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+    return desk, time.monotonic() - began
 
 
 async def runs_jobs(kube: Site, desk: Desk) -> None:
@@ -202,8 +150,7 @@ def test_a_cluster_comes_up_runs_jobs_changes_and_goes(tmp_path: Path) -> None:
     async def journey() -> None:
         async with site() as kube:
             await kube.until(lambda: operator_is_up(kube), "the operator's pods are ready")
-            seconds = await bring_up(kube, key)
-            desk = Desk(kube, key)
+            desk, seconds = await bring_up(kube, key)
             await runs_jobs(kube, desk)
             await scales(kube, desk)
             await updates(kube, desk)
