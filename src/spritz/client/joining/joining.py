@@ -32,10 +32,19 @@ from spritz.runtime.privilege import current_user
 from spritz.runtime.tls import stranger_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
+    from typing import TypeVar
+
+    from msgspec import Struct
+
+    T = TypeVar("T")
 
 #: parts of a token: id and secret, then the authority's fingerprint
 _SECRET_BYTES, _PRINT_BYTES = 20, 16
+
+#: Connections that are made while controllers answer that they stand by.
+_CONNECTIONS = 8
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}$")
 _KEY = re.compile(r"\s*([A-Za-z]+)\s*=")
@@ -59,8 +68,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
     from spritz.runtime.authority import fingerprint, new_key
 
     secret, wanted = _parts(token)
-    with connect([controller], stranger_context()) as stranger:
-        authority = stranger.call(FetchAuthority(), AuthorityCertificate)
+    authority = _asked([controller], stranger_context(), "", FetchAuthority(), AuthorityCertificate)
     if fingerprint(authority.certificate)[:_PRINT_BYTES] != wanted:
         raise ClientError(
             f"{controller[0]}:{controller[1]} is not of the cluster that the token is for",
@@ -70,9 +78,8 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
     key, public = new_key()
     host = host or host_name()
     context = stranger_context(authority.certificate)
-    with connect([controller], context, cluster=authority.cluster) as trusted:
-        request = JoinCluster(token=secret, host=host, role=role, public_key=public, user=current_user().name)
-        given = trusted.call(request, MachineJoined)
+    request = JoinCluster(token=secret, host=host, role=role, public_key=public, user=current_user().name)
+    given = _asked([controller], context, authority.cluster, request, MachineJoined)
     joined = Joined(
         cluster=given.cluster,
         host=host,
@@ -105,8 +112,8 @@ def cluster_of(membership: Membership, controllers: Sequence[tuple[str, int]]) -
     """The cluster's name, from a controller whose certificate is by the same key. Raises ClientError."""
     if membership.joined is not None:
         return membership.joined.cluster
-    with connect(controllers, stranger_context(membership.trusted)) as trusted:
-        return trusted.call(FetchAuthority(), AuthorityCertificate).cluster
+    context = stranger_context(membership.trusted)
+    return _asked(controllers, context, "", FetchAuthority(), AuthorityCertificate).cluster
 
 
 def fetch(
@@ -115,8 +122,24 @@ def fetch(
     """The cluster's name and configuration. Raises ClientError."""
     cluster = cluster_of(membership, controllers)
     context = member_context(membership, cluster, role, now)
-    with connect(controllers, context, cluster=cluster) as controller:
-        return cluster, controller.call(FetchConfiguration(), ConfigurationFiles)
+    return cluster, _asked(controllers, context, cluster, FetchConfiguration(), ConfigurationFiles)
+
+
+def _asked(
+    controllers: Sequence[tuple[str, int]], context: ssl.SSLContext, cluster: str, request: Struct, answer: type[T]
+) -> T:
+    """The answer of a controller that leads. Raises ClientError.
+
+    An address may be that of several controllers, as a Service's is: another connection comes to another of them.
+    """
+    for left in range(_CONNECTIONS)[::-1]:
+        try:
+            with connect(controllers, context, cluster=cluster) as controller:
+                return controller.call(request, answer)
+        except ClientError as error:
+            if error.code != "ESLURM_IN_STANDBY_MODE" or not left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def write_configuration(directory: str, files: ConfigurationFiles, instead: Mapping[str, str] | None = None) -> str:

@@ -770,12 +770,14 @@ class Nodes:
     ) -> None:
         """To one of the service's pods after another, as long as they take connections."""
         try:
-            pods = list(self._cluster.among("pods", namespace))
+            pods = [
+                pod
+                for pod in self._cluster.among("pods", namespace)
+                if matches_label_selector({"matchLabels": selector}, pod["metadata"].get("labels") or {})
+            ]
+            # In turn, as IPVS does: two connections of a client come to different pods.
             turn = next(self._turns) % max(1, len(pods))
             for pod in [*pods[turn:], *pods[:turn]]:
-                labels = pod["metadata"].get("labels") or {}
-                if not matches_label_selector({"matchLabels": selector}, labels):
-                    continue
                 address = self._address("pod", namespace, pod["metadata"]["name"])
                 try:
                     back, forth = await asyncio.open_connection(address, port)
