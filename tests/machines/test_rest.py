@@ -63,6 +63,14 @@ def test_the_clusters_key_reaches_slurmctld(site: Classic) -> None:
     assert ask(beta, "/slurm/v0.0.42/nodes")[0] == 401  # the key gives callers without a token nothing
 
 
+def test_events_come_to_a_caller_of_another_machine(site: Classic) -> None:
+    """slurmrestd is no user there, so the feed is its caller's. The dashboard on Kubernetes lives on it."""
+    for user in ("root", "root", "nobody"):
+        status, text = ask(site["beta"], "/spritz/v1/events?follow=no", user=user)
+        assert (status, "event: hello" in text) == (200, True), text
+    assert ask(site["beta"], "/spritz/v1/events?follow=no")[0] == 401
+
+
 def test_it_is_not_ready_without_the_key_or_slurmctld(site: Classic) -> None:
     """A pod of it is Ready by this: before, it was as soon as its port was open."""
     gamma, beta = site.lan.machine("gamma"), site["beta"]

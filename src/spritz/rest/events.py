@@ -2,7 +2,8 @@
 
 A *feed* is one subscription at slurmctld (`WatchChanges`) with a window of the newest events, ready to be sent. All
 readers share the feed of slurmrestd's own user if PrivateData hides nothing; otherwise every caller has a feed, shared
-by its own readers. So readers cost slurmctld nothing: it sends each event once.
+by its own readers. So readers cost slurmctld nothing: it sends each event once. On another machine than slurmctld's,
+slurmrestd is no user: there all share the feed of a caller.
 
 A *reader* is a position in its feed's window, without a queue. If the position is older than the window, slurmctld
 reads the events in between from the journal, in pieces. A reader that falls out of the window while it follows is
@@ -280,6 +281,8 @@ class Events:
         self._histories = asyncio.Semaphore(_HISTORIES)
         #: monotonic time of the last check of a token, by caller
         self._checked: dict[str, float] = {}
+        #: whether slurmctld knows slurmrestd's own user: on another machine it is none
+        self._is_user = True
         self._stopping = False
 
     def close(self) -> None:
@@ -294,10 +297,20 @@ class Events:
         """Authenticate the caller; return its feed. Raises NotAuthenticated, SpritzError."""
         if caller.token:
             await self.check(caller)
-        shared = await self._feed("", Caller())
-        if shared.public or not caller.token:
-            return shared
-        return await self._feed(fingerprint(caller), caller)
+        if self._is_user:
+            try:
+                shared = await self._feed("", Caller())
+            except SpritzError as error:
+                if not caller.token or error.code != "SLURM_PROTOCOL_AUTHENTICATION_ERROR":
+                    raise
+                self._is_user = False
+            else:
+                if shared.public or not caller.token:
+                    return shared
+        # What a feed of another caller has is public too, where PrivateData hides nothing.
+        own = fingerprint(caller)
+        public = (key for key, feed in self._feeds.items() if feed.public and feed.error is None)
+        return await self._feed(own if own in self._feeds else next(public, own), caller)
 
     async def check(self, caller: Caller) -> None:
         """Check that the caller's token is still valid, once for all its readers. Raises NotAuthenticated."""
