@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,8 @@ SlurmctldLogFile=/run/ctld.log
 SlurmdLogFile=/run/slurmd.log
 ProctrackType=proctrack/linuxproc
 ReturnToService=2
+HealthCheckProgram={root}/health
+HealthCheckInterval=3600
 NodeName=n1,n2,ctl2 CPUs=1
 PartitionName=main Nodes=ALL Default=YES
 """
@@ -87,6 +90,11 @@ class Site:
         assert [ping["primary"] for ping in found] == [True, False]
         return {ping["hostname"]: ping["responding"] for ping in found}
 
+    def serves_rest(self) -> bool:
+        """Whether the login host's slurmrestd takes connections."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self["login"].own / "run/rest")) == 0
+
     def submit(self, host: str, *words: str) -> int:
         return int(self.out(host, "sbatch", "-o", "/dev/null", *words).split()[-1])
 
@@ -112,6 +120,10 @@ def begun(lan: Lan, *, durable: bool = False) -> Iterator[Site]:
         program = lan.root / name
         program.write_text(f"#!/bin/sh\necho {name} >> /run/programs\n")
         program.chmod(0o755)
+    # Its command goes by the relay of slurmd, before the nodes are registered.
+    program = lan.root / "health"
+    program.write_text("#!/bin/sh\nif squeue -h; then echo reached; else echo failed; fi >> /run/checked\n")
+    program.chmod(0o755)
     with server_on(lan.machines["db"], durable=durable) as database:
         url = address_of(database, lan.machines["db"])
         (etc / "slurm.conf").write_text(CONF.format(url=url, root=lan.root))
@@ -141,10 +153,12 @@ def test_a_machine_dies_and_another_leads(site: Site) -> None:
     for host in ("ctl1", "ctl2", "login", "n1"):
         assert site.ping(host) == both, host
     assert sorted(site.out("login", "srun", "-N3", "hostname").split()) == ["ctl2", "n1", "n2"]
+    for host in ("ctl2", "n1", "n2"):
+        assert (site[host].own / "run/checked").read_text() == "reached\n", host
     running = site.submit("login", "-w", "n1", "--wrap", "while ! test -e /run/go; do sleep 0.1; done")
     site.wait("login", running, "RUNNING")
     site["login"].start("slurmrestd", "unix:/run/rest", SLURM_CONF=site.conf, SLURMRESTD_SECURITY="disable_user_check")
-    eventually((site["login"].own / "run/rest").exists, "slurmrestd listens")
+    eventually(site.serves_rest, "slurmrestd serves")
     assert site.rest_pings() == {"ctl1": True, "ctl2": True}
 
     site["ctl1"].crash()

@@ -306,7 +306,7 @@ class Daemon:
 
     async def _register(self, channel: Channel) -> None:
         """Register every node, pipelined; nodes that the controller does not know are logged and left out."""
-        await self._checked.wait()
+        await self._wait_for_check(channel)
         if len(self._settings.controllers) > 1:
             await must_lead(channel)
         known = await self._register_nodes(channel, tuple(self._settings.nodes))
@@ -314,6 +314,20 @@ class Daemon:
             raise SpritzError("the controller knows none of the nodes of this slurmd")
         self._agent.connected(channel)
         self._connected.set()
+
+    async def _wait_for_check(self, channel: Channel) -> None:
+        """Commands of HealthCheckProgram are relayed to the controller that leads: without it they would wait for the
+        registration, which waits for them.
+        """
+        if self._member is None or len(self._settings.controllers) == 1:
+            await self._checked.wait()
+            return
+        await must_lead(channel)
+        self._member.registers = True
+        try:
+            await self._checked.wait()
+        finally:
+            self._member.registers = False
 
     async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
         """Returns how many of them the controller knows."""

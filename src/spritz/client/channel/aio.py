@@ -222,7 +222,8 @@ class PersistentChannel:
         self._connected = asyncio.Event()
         #: connections made so far, including the first
         self.connections = 0
-        #: address of the current or last connection; None before the first, or without `each`
+        #: address of the current or last connection, from before its `on_connect`; None before the first, or without
+        #: `each`
         self.address: Address | None = None
         #: why the last attempt to connect failed
         self.problem: SpritzError | OSError | None = None
@@ -328,6 +329,7 @@ class PersistentChannel:
             secure=self._secure,
             timeout=EACH_SECONDS if self._each else 10.0,
         )
+        self.address = addresses[0] if self._each else None
         try:
             if self._on_connect is not None:
                 await self._on_connect(channel)
@@ -337,7 +339,6 @@ class PersistentChannel:
             channel.close()
             raise
         self._channel = channel
-        self.address = addresses[0] if self._each else None
         self.connections += 1
         self._connected.set()
         return channel

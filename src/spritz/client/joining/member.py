@@ -65,6 +65,8 @@ class Member:
         self._own: list[str] = []
         #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
+        #: that connection is made and its controller leads, but the registration waits for HealthCheckProgram
+        self.registers = False
         self.cluster = cluster
         #: the certificate of this daemon's port, if it has one
         self.port: tls.PortCertificate | None = None
@@ -84,7 +86,7 @@ class Member:
         """The address of the leading controller, () while none is known; all addresses without standbys."""
         if self.link is None or not self.has_standby:
             return self.addresses
-        address = self.link.address if self.link.is_connected else None
+        address = self.link.address if self.link.is_connected or self.registers else None
         # A controller that hangs accepts connections: to try each in turn would wait for it.
         return () if address is None else (address,)
 
