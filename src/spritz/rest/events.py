@@ -308,9 +308,9 @@ class Events:
                 if shared.public or not caller.token:
                     return shared
         # What a feed of another caller has is public too, where PrivateData hides nothing.
-        own = fingerprint(caller)
-        public = (key for key, feed in self._feeds.items() if feed.public and feed.error is None)
-        return await self._feed(own if own in self._feeds else next(public, own), caller)
+        key = fingerprint(caller)
+        public = (known for known, feed in self._feeds.items() if feed.public and feed.error is None)
+        return await self._feed(key if key in self._feeds else next(public, key), caller)
 
     async def check(self, caller: Caller) -> None:
         """Check that the caller's token is still valid, once for all its readers. Raises NotAuthenticated."""

@@ -120,17 +120,17 @@ async def fails_over(kube: Site, desk: Desk) -> None:
 
 async def loses_a_machine(kube: Site, desk: Desk) -> None:
     """A machine goes, and its Kubernetes node: its nodes come back elsewhere, and their jobs run again."""
-    job = await desk.job("-w", "small-0", "--requeue", wrap="sleep 600")
+    job = await desk.job("-C", "small", "--requeue", wrap="sleep 600")
     await kube.until(lambda: desk.running(job), "the job runs")
-    pod = await kube.get("Pod", "small-0")
-    machine, before = pod["spec"]["nodeName"], pod["metadata"]["uid"]
+    pod = await kube.get("Pod", (await desk("squeue", "-h", "-o", "%N", "-j", job)).strip())
+    machine, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
     await kube.kubelet.lose(machine)
     await kube.ask("DELETE", f"api/v1/nodes/{machine}")
 
-    async def moved() -> bool:
-        return bool((await uids(kube)).get("small-0", before) != before)
+    async def gone() -> bool:
+        return uid not in (await uids(kube)).values()
 
-    await kube.until(moved, "small-0 has another pod", 240)
+    await kube.until(gone, "the pod of the lost machine is gone", 240)
     await kube.ready("SpritzCluster", "lab")
     await kube.ready("NodeSet", "small", readyReplicas=2)
     await kube.ready("LoginSet", "desk", readyReplicas=1)

@@ -68,7 +68,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
     from spritz.runtime.authority import fingerprint, new_key
 
     secret, wanted = _parts(token)
-    authority = _asked([controller], stranger_context(), "", FetchAuthority(), AuthorityCertificate)
+    authority = _answer_of_leader([controller], stranger_context(), "", FetchAuthority(), AuthorityCertificate)
     if fingerprint(authority.certificate)[:_PRINT_BYTES] != wanted:
         raise ClientError(
             f"{controller[0]}:{controller[1]} is not of the cluster that the token is for",
@@ -79,7 +79,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
     host = host or host_name()
     context = stranger_context(authority.certificate)
     request = JoinCluster(token=secret, host=host, role=role, public_key=public, user=current_user().name)
-    given = _asked([controller], context, authority.cluster, request, MachineJoined)
+    given = _answer_of_leader([controller], context, authority.cluster, request, MachineJoined)
     joined = Joined(
         cluster=given.cluster,
         host=host,
@@ -113,7 +113,7 @@ def cluster_of(membership: Membership, controllers: Sequence[tuple[str, int]]) -
     if membership.joined is not None:
         return membership.joined.cluster
     context = stranger_context(membership.trusted)
-    return _asked(controllers, context, "", FetchAuthority(), AuthorityCertificate).cluster
+    return _answer_of_leader(controllers, context, "", FetchAuthority(), AuthorityCertificate).cluster
 
 
 def fetch(
@@ -122,22 +122,22 @@ def fetch(
     """The cluster's name and configuration. Raises ClientError."""
     cluster = cluster_of(membership, controllers)
     context = member_context(membership, cluster, role, now)
-    return cluster, _asked(controllers, context, cluster, FetchConfiguration(), ConfigurationFiles)
+    return cluster, _answer_of_leader(controllers, context, cluster, FetchConfiguration(), ConfigurationFiles)
 
 
-def _asked(
+def _answer_of_leader(
     controllers: Sequence[tuple[str, int]], context: ssl.SSLContext, cluster: str, request: Struct, answer: type[T]
 ) -> T:
     """The answer of a controller that leads. Raises ClientError.
 
     An address may be that of several controllers, as a Service's is: another connection comes to another of them.
     """
-    for left in range(_CONNECTIONS)[::-1]:
+    for attempt in range(1, _CONNECTIONS + 1):
         try:
             with connect(controllers, context, cluster=cluster) as controller:
                 return controller.call(request, answer)
         except ClientError as error:
-            if error.code != "ESLURM_IN_STANDBY_MODE" or not left:
+            if error.code != "ESLURM_IN_STANDBY_MODE" or attempt == _CONNECTIONS:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
