@@ -309,7 +309,7 @@ class Events:
                     return shared
         # What a feed of another caller has is public too, where PrivateData hides nothing.
         key = fingerprint(caller)
-        public = (known for known, feed in self._feeds.items() if feed.public and feed.error is None)
+        public = (user for user, feed in self._feeds.items() if feed.public and feed.error is None)
         return await self._feed(key if key in self._feeds else next(public, key), caller)
 
     async def check(self, caller: Caller) -> None:
