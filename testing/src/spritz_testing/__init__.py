@@ -6,6 +6,7 @@
 `studies`     models of published scheduling studies: `spritz simulate` without `--config`
 `projections` what the scheduler's projection says, to compare one that followed with one built from the records
 `kubernetes`  a Kubernetes API, with which the operator can be tried: `python -m spritz_testing.kubernetes`
+`kubelet`     nodes for a real control plane: `python -m spritz_testing.kubelet --kubeconfig FILE`
 `daemons`     the real daemons under faults on virtual time: `python -m spritz_testing.daemons`
 """
 
