@@ -184,6 +184,7 @@ class Site:
         """Run a command by ssh on a login host, at the address of the LoginSet's Service."""
         service = await self.get("Service", login_set)
         options = ["BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
+        options += ["ConnectTimeout=10", "ServerAliveInterval=10"]  # a machine that is lost says nothing
         words = ["ssh", "-F", "none", "-i", str(key), *(word for option in options for word in ("-o", option))]
         process = await asyncio.create_subprocess_exec(
             *words,

@@ -34,6 +34,7 @@ class Services:
         self._services: dict[Key, Object] = {}
         self._slices: dict[Key, Object] = {}
         self._listeners: dict[tuple[str, int], asyncio.Server] = {}
+        self._claimed: set[str] = set()
         self._turns = itertools.count()
         self._woken = asyncio.Event()
         #: called when names may have changed
@@ -61,23 +62,30 @@ class Services:
     async def close(self) -> None:
         for listener in self._listeners.values():
             listener.close()
-        for address in {address for address, _port in self._listeners}:
-            await self._network.release(address)
         self._listeners.clear()
+        for address in self._claimed:
+            await self._network.release(address)
 
     async def _sync(self) -> None:
         wanted: dict[tuple[str, int], tuple[Key, Object]] = {}
+        addresses: set[str] = set()
         for key, service in self._services.items():
             address = service["spec"].get("clusterIP")
-            for port in service["spec"].get("ports") or () if address not in (None, "", "None") else ():
+            if address in (None, "", "None"):
+                continue
+            addresses.add(address)
+            for port in service["spec"].get("ports") or ():
                 if port.get("protocol", "TCP") == "TCP" and self._targets(key, port):
                     wanted[address, port["port"]] = key, port
         for place in self._listeners.keys() - wanted.keys():
             self._listeners.pop(place).close()
-            if place[0] not in {address for address, _port in wanted}:
-                await self._network.release(place[0])
+        # An address stays as long as its Service: connections outlive the readiness of their endpoint.
+        for address in self._claimed - addresses:
+            await self._network.release(address)
+        for address in addresses - self._claimed:
+            await self._network.claim(address)
+        self._claimed = addresses
         for place in wanted.keys() - self._listeners.keys():
-            await self._network.claim(place[0])
             key, port = wanted[place]
             self._listeners[place] = await asyncio.start_server(self._taker(key, port), *place)
 
