@@ -134,7 +134,7 @@ class Workload:
                 await self._end()
                 tasks.cancel_all()
         finally:
-            for unit in self._units:
+            for unit in (*self._units, *self._first):
                 if unit.running is not None:
                     unit.running.kill()
                     await unit.running.wait()
@@ -148,7 +148,7 @@ class Workload:
         seconds = self.pod["metadata"].get("deletionGracePeriodSeconds")
         if not self.is_lost:
             seconds = 30 if seconds is None else seconds
-            running = [unit.running for unit in self._units if unit.running is not None]
+            running = [unit.running for unit in (*self._units, *self._first) if unit.running is not None]
             await asyncio.gather(*(each.stop(float(seconds)) for each in running))
             with contextlib.suppress(ApiFailure):
                 await self._report()
@@ -170,14 +170,21 @@ class Workload:
         await self._mount()
         async with Supervisor() as tasks:
             for unit in self._first:
+                if unit.spec.get("restartPolicy") == "Always":  # a sidecar
+                    tasks.spawn(self._keep(unit), name="sidecar")
+                    while not unit.is_started:  # noqa: ASYNC110  # as probes find it
+                        await asyncio.sleep(_MOUNT_SECONDS)
+                    continue
                 while await self._once(unit) and self.pod["spec"].get("restartPolicy") != "Never":
                     await self._back_off(unit)
                 if unit.last is not None and unit.last[0]:
                     await self._report()
                     return
-            for unit in self._units:
-                tasks.spawn(self._keep(unit), name="container")
             tasks.spawn(self._refresh(), name="pod.refresh")
+            await asyncio.wait([tasks.spawn(self._keep(unit), name="container") for unit in self._units])
+            # Sidecars end with the last container.
+            await asyncio.gather(*(unit.running.stop(1.0) for unit in self._first if unit.running is not None))
+            tasks.cancel_all()
 
     def write_hosts(self) -> None:
         """The pod's /etc/hosts: itself, and every Service."""
@@ -221,7 +228,7 @@ class Workload:
         while True:
             began = asyncio.get_running_loop().time()
             status = await self._once(unit)
-            policy = self.pod["spec"].get("restartPolicy", "Always")
+            policy = unit.spec.get("restartPolicy") or self.pod["spec"].get("restartPolicy", "Always")
             if policy == "Never" or (policy == "OnFailure" and not status):
                 unit.is_over = True
                 await self._report()
@@ -415,9 +422,12 @@ class Workload:
             self._reported = status
 
     def _status(self) -> Object:
-        ready = all(unit.is_ready for unit in self._units)
+        sidecars = [unit for unit in self._first if unit.spec.get("restartPolicy") == "Always"]
+        ready = all(unit.is_ready for unit in (*self._units, *sidecars))
         over = all(unit.is_over for unit in self._units)
-        is_initialized = all(unit.last is not None and not unit.last[0] for unit in self._first)
+        is_initialized = all(
+            unit.is_started if unit in sidecars else unit.last is not None and not unit.last[0] for unit in self._first
+        )
         failed = any(unit.last is not None and unit.last[0] for unit in self._units)
         begun = any(unit.running is not None for unit in self._units)
         phase = ("Failed" if failed else "Succeeded") if over else "Running" if begun else "Pending"
