@@ -164,7 +164,7 @@ kubernetes: $(VENV)/.stamp
 # The same on a real control plane of this machine: the contract suite, and whole clusters from the packaged manifests
 # (root). It must have no other nodes, and no Spritz.
 kubernetes-real: $(VENV)/.stamp
-	$(if $(KUBECONFIG),KUBECONFIG=$(abspath $(KUBECONFIG)) SPRITZ_TEST_KUBECONFIG=$(abspath $(KUBECONFIG))) $(BIN)/pytest -n 0 -rs \
+	$(if $(KUBECONFIG),KUBECONFIG=$(abspath $(KUBECONFIG)) SPRITZ_TEST_KUBECONFIG=$(abspath $(KUBECONFIG)) SPRITZ_CONTRACT_HOST=localhost) $(BIN)/pytest -n 0 -rs \
 		--timeout 1800 -m 'slow or not slow' tests/kubernetes/contract tests/kubernetes/real $(PYTEST_ARGS)
 
 # Jobs on a real NVIDIA GPU, with PyTorch installed; as root the kernel keeps other jobs from it.

@@ -23,8 +23,8 @@ Json = dict[str, Any]
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 
-#: Seconds for what a server does by and by.
-PATIENCE = 30.0
+#: Seconds for what a server does by and by: controllers look for new definitions every half minute.
+PATIENCE = 90.0
 
 
 class Refused(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from tests.kubernetes.contract.conftest import Json, Kube, Play, config_map, pod
 from tests.kubernetes.contract.test_custom import thing, things
 
@@ -149,7 +151,11 @@ def test_a_budget_compares_with_what_the_controller_of_its_pods_is_to_have(play:
                 await kube.make(budgets, {**body, "spec": spec})
 
             async def counted(name: str, *, expected: int, allowed: int) -> bool:
-                status = (await kube.get(f"{budgets}/{name}"))["status"]
+                # The controller learns of a new definition by and by, and looks again when a pod changes.
+                await kube.patch(
+                    "pods/p0", {"metadata": {"annotations": {"contract.example/look": secrets.token_hex(4)}}}
+                )
+                status = (await kube.get(f"{budgets}/{name}")).get("status") or {}
                 return (status.get("expectedPods"), status.get("disruptionsAllowed")) == (expected, allowed)
 
             await kube.until(lambda: counted("scale", expected=1, allowed=1), "the scale of the owner counts")
