@@ -264,13 +264,13 @@ def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
 
 
 def test_a_run_that_has_ended_keeps_what_it_wrote_and_has_its_code_again_in_another_life(lab: Lab) -> None:
-    lab("run", "--name", "w", "--", "bash", "-c", "grep -c rank train.py >> out")
+    lab("run", "--name", "w", "--", "bash", "-c", "grep -c rank train.py >> out; exit 3", status=3)
     code = lab.home / "runs" / "w-1" / "code"
     until(lambda: sorted(path.name for path in code.iterdir()) == [".git-snapshot-done", "out"], "its code is removed")
     space = json.loads(lab("space", "--json"))
     assert [(line["name"], line["open"]) for line in space["lines"]] == [("w-1", 0)]
     assert space["untrimmed"] == 0
-    until(lambda: lab.state("w-1") == "COMPLETED", "Slurm knows its end")
+    until(lambda: lab.state("w-1") == "FAILED", "Slurm knows its end")
     lab.slurm("scontrol", "requeue", json.loads(lab("show", "w-1", "--json"))["run"]["job_id"])
     # Slurm 22.05 lets a job that was requeued wait for two minutes.
     until(lambda: (code / "out").read_text() == "1\n1\n", "it has run once more", 250)
