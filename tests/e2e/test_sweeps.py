@@ -399,7 +399,9 @@ def test_a_fix_enters_a_sweep_and_each_trial_says_its_code(swept: Lab) -> None:
     (swept.project / ".gitignore").write_text("hold\nsweep.yaml\n")
     program.write_text(BROKEN)
     commit(swept, "broken")
-    given = plan(swept, parameters={"x": [0.1, 0.3, 0.6, 0.9]}, concurrency=1, run={"env": {"HOLD": str(hold)}})
+    given = plan(
+        swept, parameters={"x": [0.1, 0.3, 0.6, 0.9, 1.2, 1.5]}, concurrency=1, run={"env": {"HOLD": str(hold)}}
+    )
     name = swept("sweep", given).strip()
     first = f"{name}.1", f"{name}.3"
     until(lambda: f"{name}.3" in starts(swept, name), "the third trial runs")
@@ -418,24 +420,24 @@ def test_a_fix_enters_a_sweep_and_each_trial_says_its_code(swept: Lab) -> None:
     assert process.returncode
     assert trees(swept, name) == before
     assert starts(swept, name) == {f"{name}.{index}": 1 for index in (1, 2, 3)}
-    # The failed trial and the one that has not started get it; the one that runs keeps its code.
+    # The failed trial and those that have not started get it; the one that runs keeps its code.
     out = swept("sweep", "--resume", name, "--new-code")
-    assert f"{name}: queued trials 2,4 as job " in out
+    assert f"{name}: queued trials 2,4-6 as job " in out
     hold.unlink()
-    assert ended(swept, name)["states"] == {"COMPLETED": 4}
-    assert starts(swept, name) == {f"{name}.1": 1, f"{name}.2": 2, f"{name}.3": 1, f"{name}.4": 1}
+    assert ended(swept, name)["states"] == {"COMPLETED": 6}
+    assert starts(swept, name) == {f"{name}.{index}": 2 if index == 2 else 1 for index in range(1, 7)}
     after = trees(swept, name)
     assert {trial for trial, tree in after.items() if tree == before[f"{name}.1"]} == set(first)
     assert len(set(after.values())) == 2
     # Each says so, also after the index was lost; and nothing runs again.
-    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 2]
+    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 4]
     for words in (("sweep", "--status", name), ("sweeps",), ("show", f"{name}.2")):
-        assert re.search(r"2 (trials|runs) with main \w{7}, 2 with main \w{7}", swept(*words)), words
+        assert re.search(r"2 (trials|runs) with main \w{7}, 4 with main \w{7}", swept(*words)), words
     for path in swept.home.glob("runs.db*"):
         path.unlink()
     swept("runs", "--rebuild")
     assert trees(swept, name) == after
-    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 2]
+    assert [code["runs"] for code in status(swept, name)["codes"]] == [2, 4]
     assert "no trial has failed" in swept("sweep", "--resume", name, "--new-code")
     # What the broken code left in its directory is kept beside that of the new.
     assert (swept.home / "runs" / f"{name}.2" / "code-1" / "left-1").exists()

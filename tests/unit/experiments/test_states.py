@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,31 @@ def test_a_command_that_has_ended_does_not_run(
 )
 def test_reasons_in_words(state: str, reason: str, start: str, words: str) -> None:
     assert states.waits(slurm.JobState("7", state, reason, started_at=start)) == words
+
+
+def test_tasks_of_an_array_that_were_cancelled_before_they_began_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        "7_[3-5,9%2]|CANCELLED by 0|0:0||0|None|2026-11-30T10:41:55",
+        "7_5|FAILED|1:0|n1|0|2026-11-30T10:41:55|2026-11-30T10:41:56",
+        "7_[11]|CANCELLED by 0|0:0||0|None|2026-11-30T10:41:55",
+        "7_[20,30,...]|CANCELLED by 0|0:0||0|None|2026-11-30T10:41:55",
+        "8|COMPLETED|0:0|n1|0|2026-11-30T10:41:55|2026-11-30T10:41:56",
+    ]
+    for lines in (rows, rows[::-1]):
+        monkeypatch.setattr(slurm, "call", lambda words, lines=lines, **_: answer("\n".join(lines)))
+        known = {job_id: job.state for job_id, job in slurm.accounted(["7_3", "8"]).items()}
+        del known["7_[20,30,...]"]  # cut by Slurm
+        cancelled = dict.fromkeys(["7_3", "7_4", "7_9", "7_11"], "CANCELLED")
+        assert known == {**cancelled, "7_5": "FAILED", "8": "COMPLETED"}
+
+
+def test_tasks_that_the_queue_has_forgotten_after_their_cancellation_will_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = "7_1|RUNNING|None|n1|N/A|N/A\n7_4|CANCELLED|None||N/A|N/A\n"
+    monkeypatch.setattr(slurm, "call", lambda words, **_: answer(queue if words[0] == "squeue" else ""))
+    assert slurm.cancel_pending("7_1", "7_2", "7_3", "7_4") == {"7_2", "7_3", "7_4"}
+
+
+def answer(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], 0, text, "")

@@ -6,9 +6,10 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spritz.experiments.errors import ExperimentError
+from spritz.notation import ranges
 
 #: Final states of a job.
 FINAL = frozenset(
@@ -96,11 +97,14 @@ def cancel(*job_ids: str, signal: str = "") -> None:
         raise ExperimentError(f"scancel: {said(done)}")
 
 
-def cancel_pending(*job_ids: str) -> None:
-    """Cancel those of the jobs that have not started. Raises ExperimentError."""
+def cancel_pending(*job_ids: str) -> set[str]:
+    """Cancel those of the jobs that have not started. Returns those that will not run. Raises ExperimentError."""
     done = call(["scancel", "--state=PENDING", *job_ids])
     if done.returncode and "already completing or completed" not in done.stderr and "Invalid job id" not in done.stderr:
         raise ExperimentError(f"scancel: {said(done)}")
+    # The queue forgets tasks of an array that never began.
+    states = queued(job_ids)
+    return {job_id for job_id in job_ids if job_id not in states or states[job_id].state in FINAL}
 
 
 def hold(job_id: str, *, requeue: bool = False) -> None:
@@ -133,18 +137,22 @@ def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 
 def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """Jobs in accounting, by id; empty without accounting."""
+    """Jobs in accounting, by id; array tasks by `ID_INDEX`; empty without accounting."""
     ids = _whole(job_ids)
     states: dict[str, JobState] = {}
     for at in range(0, len(ids), 500):
         fields = "JobID,State,ExitCode,NodeList,Restarts,Start,End"
-        done = call(["sacct", "-nPX", "-j", ",".join(ids[at : at + 500]), "-o", fields])
+        # Tasks that were cancelled before they began may share a row: 7_[3-5].
+        done = call(
+            ["sacct", "-nPX", "-j", ",".join(ids[at : at + 500]), "-o", fields],
+            environment={**os.environ, "SLURM_BITSTR_LEN": "0"},
+        )
         if done.returncode:
             return states
         for line in done.stdout.splitlines():
             job_id, state, code, nodes, restarts, start, end = line.split("|")
             status, _, signal = code.partition(":")
-            states[job_id] = JobState(
+            row = JobState(
                 job_id,
                 state.split()[0],
                 exit_code=int(status or 0),
@@ -154,7 +162,22 @@ def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
                 started_at=start,
                 ended_at=end,
             )
+            for task in _tasks(job_id):
+                # A task's own row has more to say.
+                if task == job_id or task not in states:
+                    states[task] = replace(row, job_id=task)
     return states
+
+
+def _tasks(job_id: str) -> list[str]:
+    """`7_3`, `7_4` for `7_[3-4%2]`; the id itself for others, and where the list was cut."""
+    array, bracket, text = job_id.partition("_[")
+    if not bracket:
+        return [job_id]
+    try:
+        return [f"{array}_{index}" for index in ranges.parse_array(f"[{text}").task_ids]
+    except ranges.RangeError:
+        return [job_id]
 
 
 def _whole(job_ids: Iterable[str]) -> list[str]:

@@ -248,13 +248,14 @@ def resume(sweep: Sweep, store: Store, *, new_code: bool = False) -> list[Queued
         adopt(sweep, store)
         entries = entries_of(sweep, store)
         waiting = [entry.job_id for entry in entries if entry.state == "PENDING" and entry.job_id]
+        cancelled: set[str] = set()
         if prepared is not None and waiting:
             # Tasks that start meanwhile keep the earlier code.
-            slurm.cancel_pending(*waiting)
+            cancelled = slurm.cancel_pending(*waiting)
             entries = entries_of(sweep, store)
         indices = [
             index_of(entry.name) for entry in entries
-            if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
+            if entry.state not in _DONE and (entry.job_id in cancelled or not (entry.job_id and entry.state in _OPEN))
             and not _is_finished(Path(entry.directory))
         ]  # fmt: skip
         if not indices:
