@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.records import record
 from spritz.experiments.records.store import Entry
 from spritz.experiments.results import columns
 
@@ -62,3 +64,27 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
     columns.need([], ["anything"])
     with pytest.raises(ExperimentError, match=r"lss: .*did you mean loss\?"):
         columns.need(RUNS, ["lss"])
+
+
+def test_parameters_of_trials_are_known_wherever_the_command_has_them(tmp_path: Path) -> None:
+    trials = []
+    for number, rate in enumerate((0.1, 1e-4, 20), 1):
+        directory = tmp_path / f"s-1.{number}"
+        directory.mkdir()
+        record.write_json(directory / "run.json", {"parameters": {"rate": rate}})
+        trials.append(replace(
+            BASE, name=directory.name, run_group="s-1", directory=str(directory), command=f"python t.py {rate}"
+        ))  # fmt: skip
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text('{"parameters": [1]}')
+    runs = [*trials, replace(BASE, name="o-1", run_group="o", directory=str(tmp_path / "damaged")), RUNS[1]]
+    columns.need(runs, ["rate", "lr"])
+    order = columns.ordered(runs, "rate", True)
+    assert [entry.name for entry in order] == ["s-1.3", "s-1.1", "s-1.2", "o-1", "t-2"]
+    lines = columns.table({entry.name: entry for entry in runs}, ["rate", "lr"]).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["s-1.1", "0.1", "-"], ["s-1.2", "0.0001", "-"], ["s-1.3", "20", "-"],
+        ["o-1", "-", "0.1"], ["t-2", "-", "1e-3"],
+    ]  # fmt: skip
+    with pytest.raises(ExperimentError, match=r"rte: .*did you mean rate\?"):
+        columns.need(trials, ["rte"])

@@ -1,4 +1,5 @@
-"""Columns that the user of `spritz runs` chooses, by name: of the index, metrics, or settings of the command."""
+"""Columns that the user of `spritz runs` chooses, by name: of the index, metrics, settings of the command, parameters
+of a sweep."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.interface import clock
+from spritz.experiments.records import record
 from spritz.experiments.records.store import Entry
 from spritz.experiments.results import comparison
 from spritz.notation.names import nearest
@@ -28,6 +31,8 @@ def need(entries: Sequence[Entry], names: Sequence[str]) -> None:
         if name in _OF_THE_INDEX or not entries:
             continue
         names_there = {text for entry in entries for text in (*entry.metrics, *_settings(entry.command))}
+        if name not in names_there:
+            names_there |= {text for entry in entries for text in _parameters(entry)}
         if name not in names_there:
             near = nearest(name, [*_OF_THE_INDEX, *names_there])
             raise ExperimentError(
@@ -57,7 +62,8 @@ def _text(entry: Entry, name: str) -> str:
         return _of_the_index(entry, name)
     if name in entry.metrics:
         return f"{entry.metrics[name]:.5g}"
-    return _settings(entry.command).get(name, "")
+    settings = _settings(entry.command)
+    return settings[name] if name in settings else _parameters(entry).get(name, "")
 
 
 def _sort_text(entry: Entry, name: str) -> str:
@@ -102,3 +108,17 @@ def _settings(command: str) -> dict[str, str]:
         return comparison.settings(shlex.split(command), {})
     except ValueError:  # a quotation mark that is not closed
         return {}
+
+
+def _parameters(entry: Entry) -> dict[str, str]:
+    """Parameters of a sweep's trial, whose values may be anywhere in its command, or in its environment alone."""
+    return _recorded_parameters(Path(entry.directory)) if entry.run_group else {}
+
+
+@lru_cache(maxsize=1 << 16)
+def _recorded_parameters(directory: Path) -> dict[str, str]:
+    try:
+        parameters = record.read_object(directory / "run.json").get("parameters", {})
+    except (OSError, ValueError):  # `show` names what is damaged
+        return {}
+    return {name: str(setting) for name, setting in parameters.items()} if isinstance(parameters, dict) else {}
