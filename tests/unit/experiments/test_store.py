@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from spritz.experiments.access import others
 from spritz.experiments.cluster import slurm
 from spritz.experiments.commands import remove
 from spritz.experiments.errors import ExperimentError
@@ -157,6 +158,15 @@ def test_no_name_is_that_of_a_run_without_a_job(any_store: Store, name: str) -> 
     any_store.reserve("imported", "me", 1.0, any_store.home / "runs", "x")
     with pytest.raises(ExperimentError, match="no name of a run is given"):
         any_store.get(name, "me")
+
+
+@pytest.mark.parametrize("name", ["/x", "/", "/x/y"])
+def test_a_name_without_an_owner_before_the_slash_is_that_of_no_run(any_store: Store, name: str) -> None:
+    add(any_store, "x")
+    for get in (any_store.get, lambda name, user: others.find(any_store, name, user)):
+        with pytest.raises(ExperimentError, match=f"{name}: no such run") as refused:
+            get(name, "me")
+        assert refused.value.hint == "`spritz runs` lists them"
 
 
 def test_characters_of_patterns_stand_for_themselves(any_store: Store) -> None:

@@ -39,7 +39,7 @@ def find(store: Store, name: str, user: str, *, need_code: bool = False) -> tupl
     the run does not exist or cannot be read; with `need_code` also if that is so of its code.
     """
     owner, slash, run_name = name.partition("/")
-    if not slash or owner == user:
+    if not slash or not owner or owner == user:
         return store, store.get(name, user)
     theirs = store_of(store, owner, user)
     try:

@@ -414,7 +414,7 @@ class Store:
         other, slash, run = name.partition("/")
         if slash and other == owner:
             name = run
-        elif slash:
+        elif slash and other:
             raise ExperimentError(
                 f"{name} is not your run: only {other} can do that",
                 hint=f"`spritz show {name}` shows it, `spritz rerun {name}` runs it again as yours",
