@@ -61,5 +61,9 @@ def test_data_that_is_gone_has_changed(tmp_path: Path) -> None:
 def test_names_with_a_version_and_other_words_are_kept(tmp_path: Path) -> None:
     assert datasets.versions(tmp_path, ["imagenet@2", "s3://bucket/x"]) == ["imagenet@2", "s3://bucket/x"]
     assert datasets.changed(tmp_path, ["imagenet@2", "user@host", "s3://bucket/x"]) == []
-    with pytest.raises(ExperimentError, match=r"--data ./nope: no such file"):
-        datasets.versions(tmp_path, ["./nope"])
+
+
+@pytest.mark.parametrize("word", ["./nope", "/nope", "~/nope", "a/nope", "nope"])
+def test_a_path_that_is_mistyped_is_refused(tmp_path: Path, word: str) -> None:
+    with pytest.raises(ExperimentError, match=f"--data {word}: no such file"):
+        datasets.versions(tmp_path, [word])

@@ -22,15 +22,15 @@ _DIGITS = 16
 
 
 def paths(directory: Path, words: Sequence[str]) -> list[str]:
-    """The words that are paths. Raises ExperimentError for an obvious path that does not exist."""
+    """The words that are paths. Raises ExperimentError for one that is none, and no NAME@VERSION or address."""
     chosen = []
     for word in words:
         if "@" in word:
             continue
         if os.path.exists(_place(directory, word)):
             chosen.append(word)
-        elif word.startswith(("/", "./", "../", "~")):
-            raise ExperimentError(f"--data {word}: no such file or directory")
+        elif "://" not in word:
+            raise ExperimentError(f"--data {word}: no such file or directory", hint="NAME@VERSION is recorded as it is")
     return chosen
 
 
