@@ -169,7 +169,7 @@ def _prefixes(prefix: str) -> list[str]:
         pass
     if prefixes[-1] == "/usr":
         prefixes.append("/usr/local")
-    return [*prefixes, os.environ.get("PYTHONUSERBASE") or os.path.expanduser(os.path.join("~", ".local"))]
+    return [*prefixes, _user_base()]
 
 
 #: Stands for the environment's directory in the texts of files that belong to an editable installation.
@@ -285,16 +285,35 @@ def _path_files() -> dict[str, str]:
     return texts
 
 
-def outside(run: str, sources: Sources) -> list[str]:
-    """Files of this process's modules that are neither installed nor in the run's snapshot."""
+def program() -> str:
+    """The script that this process runs, asked before it begins; "" for a module, `-c`, and Python 3.7."""
+    words = getattr(sys, "argv", None) or [""]
+    path = os.path.abspath(words[0])
+    return path if words[0] and os.path.isfile(path) else ""
+
+
+def _is_tool(path: str) -> bool:
+    """Whether a script lies where installers put programs of the system and of the user."""
+    places = ("/bin", "/usr/bin", "/usr/local/bin", "/usr/sbin", os.path.join(_user_base(), "bin"))
+    return os.path.dirname(path) in places
+
+
+def _user_base() -> str:
+    return os.environ.get("PYTHONUSERBASE") or os.path.expanduser(os.path.join("~", ".local"))
+
+
+def outside(run: str, sources: Sources, script: str = "") -> list[str]:
+    """Files of this process's modules, and its script, that are neither installed nor in the run's snapshot."""
     home = os.path.dirname(os.path.dirname(run))
-    frozen = [home, *(place for _, place in sources.pairs)]
+    frozen = [os.path.realpath(place) for place in (home, *(place for _, place in sources.pairs))]
     files = set()
+    candidates: list[Any] = [] if _is_tool(script) else [script]
     for module in list(sys.modules.values()):
         try:
-            path = object.__getattribute__(module, "__dict__").get("__file__")  # does not load a lazy module
+            candidates.append(object.__getattribute__(module, "__dict__").get("__file__"))  # loads no lazy module
         except AttributeError:
             continue
+    for path in candidates:
         if not isinstance(path, str) or not os.path.isabs(path) or is_installed(path) or not os.path.isfile(path):
             continue
         real = os.path.realpath(path)
@@ -303,8 +322,9 @@ def outside(run: str, sources: Sources) -> list[str]:
     return sorted(files)[:FILES_MAX]
 
 
-def write_down(run: str, sources: Sources) -> None:
-    """Write which interpreter this was, and which of its modules came from elsewhere; a file for each answer.
+def write_down(run: str, sources: Sources, script: str = "") -> None:
+    """Write which interpreter this was, and which of its modules and `script` came from elsewhere; a file for each
+    answer.
 
     Processes with the same answer, as a thousand ranks, write the same file. Raises OSError.
     """
@@ -312,8 +332,7 @@ def write_down(run: str, sources: Sources) -> None:
     import json
 
     home = os.path.dirname(os.path.dirname(run))
-    main = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    if "SPRITZ_SAMPLER" in os.environ or is_below(main, os.path.join(home, "inside")):
+    if "SPRITZ_SAMPLER" in os.environ or is_below(script, os.path.join(home, "inside")):
         return  # a program of the run's script, not the user's
     prefix = os.path.realpath(sys.prefix)
     executable = os.path.join(prefix, "bin", os.path.basename(sys.executable))
@@ -328,7 +347,7 @@ def write_down(run: str, sources: Sources) -> None:
     if _imported(path, json) < len(sys.modules):
         _write(path, json.dumps({"id": key, "executable": executable, "modules": len(sys.modules)}))
     digests = {}
-    for file_name in outside(run, sources):
+    for file_name in outside(run, sources, script):
         with open(file_name, "rb") as file:
             digests[file_name] = hashlib.sha256(file.read()).hexdigest()
     if digests:
@@ -355,11 +374,11 @@ def _write(path: str, text: str) -> None:
     os.replace(scratch, path)
 
 
-def _ended(pid: int, run: str, sources: Sources) -> None:
+def _ended(pid: int, run: str, sources: Sources, script: str) -> None:
     if os.getpid() != pid:
         return  # a forked child with its parent's handlers
     try:
-        write_down(run, sources)
+        write_down(run, sources, script)
     except Exception:  # a full disk, a home that no container sees: the program has its result
         pass
 
@@ -373,7 +392,8 @@ def start() -> None:
         take_from(sources)
         import atexit
 
-        atexit.register(_ended, os.getpid(), os.environ["SPRITZ_RUN_DIR"], sources)
+        # Python takes the name of its script away before it calls this.
+        atexit.register(_ended, os.getpid(), os.environ["SPRITZ_RUN_DIR"], sources, program())
     except Exception as error:
         sys.stderr.write(f"spritz: imports do not come from the snapshot: {error!r}\n")
     # The site's or the environment's own, which this one has hidden.

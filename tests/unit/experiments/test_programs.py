@@ -97,6 +97,26 @@ def test_what_could_run_is_not_refused(project: Path, command: str) -> None:
     need(project, command)
 
 
+@pytest.mark.parametrize("script", ["../loose/x.py", "{base}/loose/x.py", "{base}/link/run.sh"])
+@pytest.mark.parametrize("before", ["python -u", "uv run python", "bash -e", "torchrun --nproc-per-node=2", ""])
+def test_a_script_outside_of_the_project_is_named(project: Path, script: str, before: str) -> None:
+    base = project.parent
+    (base / "loose").mkdir()
+    (base / "loose" / "x.py").touch()
+    (base / "link").symlink_to("project")
+    code = snapshot.take(project, base / "home" / "snapshots.git")
+    command = f"{before} {script.format(base=base)} --data ../loose/y.py".split()
+    assert programs.outside(command, code) == ("" if "link" in script else f"{base}/loose/x.py")
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py", "python shortcut/x.py", "python ../nope.py", "./run.sh", "python"]
+)
+def test_other_scripts_are_not_named(project: Path, command: str) -> None:
+    code = snapshot.take(project, project.parent / "home" / "snapshots.git")
+    assert programs.outside(command.split(), code) == ""
+
+
 def test_an_ignored_script_needs_a_link(project: Path) -> None:
     with pytest.raises(ExperimentError, match=r"ignored\.py: it is ignored") as refused:
         need(project, "python ignored.py")

@@ -292,6 +292,32 @@ def test_what_a_process_imported_from_elsewhere_is_written_down_with_its_content
     assert one != two
 
 
+def test_a_script_from_elsewhere_is_written_down_with_its_content(site: Site) -> None:
+    script = site.tree("loose", {"script.py": "import sys; sys.argv[:] = ['/other.py']\n"}, in_git=False) / "script.py"
+    code = site.freeze()
+    site.run(code, "", str(script), name="one")
+    site.run(code, "", "train.py", name="two")
+    one, two = (interpreters.imported_from_outside(site.home / "runs" / name) for name in ("one", "two"))
+    assert set(one) == {str(script)}
+    assert not two
+
+
+@pytest.mark.parametrize("place", ["bin", "env/bin", "local/bin"])
+def test_a_program_that_an_installer_has_made_is_not_the_user_s(site: Site, place: str) -> None:
+    script = site.tree(place, {"tool": "import json\n"}, in_git=False) / "tool"
+    site.run(site.freeze(), "", str(script), PYTHONUSERBASE=str(site.base / "local"))
+    known = interpreters.imported_from_outside(site.home / "runs" / "r")
+    assert list(known) == ([str(script)] if place == "bin" else [])
+
+
+def test_a_home_behind_a_link_is_the_home(site: Site) -> None:
+    (site.base / "link").symlink_to(".")
+    through = Site(site.base / "link")
+    installed_by_path(site, site.project / "src")
+    assert through.run(through.freeze(), "import mylib; print(mylib.VALUE)") == "5"
+    assert interpreters.imported_from_outside(site.home / "runs" / "r") == {}
+
+
 def test_the_interpreter_that_ran_is_written_down(site: Site) -> None:
     site.run(site.freeze(), "import json")
     ran = interpreters.of_run(site.home, site.home / "runs" / "r")
@@ -340,6 +366,24 @@ def test_words_of_a_command_lead_into_the_snapshot(site: Site) -> None:
     below = snapshot.take(site.project / "conf", site.store)
     assert sources.words([f"{root}/train.py"], below, site.store) == ["./../train.py"]
     assert sources.words(command, None, site.store) == command
+    # Through a link to the project, and out of it.
+    (site.base / "link").symlink_to("project")
+    site.tree("other", {"run.py": "", "a b.yaml": ""}, in_git=False)
+    link, base = f"{site.base}/link", str(site.base)
+    command = [f"{link}/.venv/bin/python", f"{link}/train.py", f"--config={link}/conf/a.yaml", f"--data={link}/data"]
+    assert sources.words(command, code, site.store) == [command[0], "./train.py", "--config=./conf/a.yaml", command[3]]
+    command = [
+        "../other/run.py",
+        "--config=../other/a b.yaml",
+        "../other",
+        "../new",
+        "cat x/../../other/run.py",
+        "../../x",
+    ]
+    assert sources.words(command, code, site.store) == [
+        *(f"{base}/other/run.py", f"--config={base}/other/a b.yaml", f"{base}/other", *command[3:])
+    ]
+    assert sources.words(["../../other", "../train.py"], below, site.store) == [f"{base}/other", "../train.py"]
 
 
 @pytest.mark.parametrize(

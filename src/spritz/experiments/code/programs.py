@@ -131,6 +131,17 @@ def _script(words: Sequence[str]) -> str:
     return word if _SCRIPT.fullmatch(word) and "{" not in word else ""
 
 
+def outside(command: Sequence[str], code: Snapshot) -> str:
+    """The path of the command's script where it is not in the project; "" where it is, or there is none."""
+    words = command[2:] if runners.runner(command) else command
+    script = _script(words) or (words[0] if words and _SCRIPT.fullmatch(words[0]) and "/" in words[0] else "")
+    path = os.path.normpath(os.path.join(code.root, code.directory, script))
+    real = os.path.realpath(path)
+    if not script or not os.path.isfile(path) or imports.is_installed(real):
+        return ""
+    return "" if imports.is_below(path, code.root) or imports.is_below(real, code.root) else path
+
+
 def _need_script(script: str, place: Place) -> None:
     below = place.below(script)
     if below is None:

@@ -89,31 +89,43 @@ def _unfrozen(store: Path, root: str, tree: str, places: Sequence[str]) -> list[
 
 def words(command: Sequence[str], code: Snapshot | None, store: Path) -> list[str]:
     """The command for the snapshot's directory: an absolute path of a file that the snapshot has leads there, and a
-    relative one of a program that it has not (`.venv/bin/python`) to the working tree.
+    relative one of a program that it has not (`.venv/bin/python`) to the working tree, as does one out of the project.
     """
     if code is None:
         return list(command)
     directory = os.path.join(code.root, code.directory)
     values = {word: word.partition("=")[2] if word.startswith("-") else word for word in command}
-    paths = {
-        value: os.path.relpath(os.path.normpath(os.path.join(directory, value)), code.root)
-        for value in values.values()
-        if os.sep in value
-    }
-    inside = [path for path in paths.values() if path.partition(os.sep)[0] not in (".", "..")]
+    paths = {value: _from_root(value, directory, code.root) for value in values.values() if os.sep in value}
+    inside = [path for path in paths.values() if not _leads_out(path)]
     frozen = snapshot.files(store, code.tree, inside)
     new: dict[str, str] = {}
     for value, path in paths.items():
+        there = os.path.normpath(os.path.join(code.root, path))
         if path in frozen:
             if os.path.isabs(value):
                 # Relative, since each trial of a sweep has a checkout of its own; with a slash: it is not searched for.
                 new[value] = os.path.join(".", os.path.relpath(path, code.directory))
-        elif _is_program(there := os.path.normpath(os.path.join(directory, value))):
+        elif os.path.isabs(value):
+            continue
+        elif _is_program(there) or (value.startswith(os.pardir) and _leads_out(path) and os.path.exists(there)):
             new[value] = there
     return [
         f"{word[: len(word) - len(values[word])]}{new[values[word]]}" if values[word] in new else word
         for word in command
     ]
+
+
+def _from_root(word: str, directory: str, root: str) -> str:
+    """A word of a command as a path relative to the root."""
+    path = os.path.normpath(os.path.join(directory, word))
+    if os.path.isabs(word) and not imports.is_below(path, root):
+        # A link may lead to the project, as from /home to where homes are. The program may itself be a link.
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return os.path.relpath(path, root)
+
+
+def _leads_out(path: str) -> bool:
+    return path.partition(os.sep)[0] in (".", "..")
 
 
 def _is_program(path: str) -> bool:

@@ -514,6 +514,8 @@ def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
     if interpreters.ignores_variables(request.command):
         line = "what the command imports by an editable installation: its -I, -E or -S keeps it from the snapshot"
         code = replace(code, unfrozen=(*code.unfrozen, line))
+    if script := programs.outside(request.command, code):
+        code = replace(code, unfrozen=(*code.unfrozen, f"{script}: it is outside of the project"))
     return code
 
 
