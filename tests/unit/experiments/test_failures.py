@@ -196,6 +196,17 @@ def test_ends_of_real_logs(tmp_path: Path, tail: str, meaning: str, line: str) -
     assert line in cause.splitlines()[1], cause
 
 
+def test_a_directory_of_the_submission_that_is_gone_is_no_cause(tmp_path: Path) -> None:
+    """slurmstepd says so in the job's log, which has no rank."""
+    gone = (
+        "slurmstepd-n1: error: couldn't chdir to `/home/me/project': No such file or directory: going to /tmp instead\n"
+    )
+    write(tmp_path, job=gone, r0_0="/usr/bin/python3: No module named mylib\n")
+    assert failures.explain(tmp_path, "FAILED", 1).split("; ", 1)[1].startswith("a Python module is missing")
+    (tmp_path / "log" / "0-0.log").write_text("")
+    assert failures.explain(tmp_path, "FAILED", 1) == "it ended with exit status 1"
+
+
 def test_the_rank_that_failed_is_named_and_not_those_that_lost_it(tmp_path: Path) -> None:
     """All ranks of torchrun write into one log, and the launcher reports at its end what it saw."""
     lost = raised("torch.distributed.DistBackendError: NCCL error: remote process exited", "[rank0]: ")

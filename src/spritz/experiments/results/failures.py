@@ -113,6 +113,8 @@ _PASSING = re.compile(
     r"|No space left|quota exceeded|Too many open files|is ?nan"
 )
 _LAST_LINES = 30
+#: Said where the directory of the submission is gone; the job's script goes to its own.
+_ELSEWHERE = re.compile(r"slurmstepd\S*: error: couldn't chdir to .*: going to /tmp instead$")
 
 _STATES = {
     "TIMEOUT": "it reached its time limit",
@@ -250,6 +252,8 @@ def _since_traceback(tail: Sequence[_Line]) -> list[_Line]:
 def _lines(rank: int | None, text: str) -> Iterator[_Line]:
     raised = False
     for whole in text.splitlines():
+        if _ELSEWHERE.match(whole):
+            continue
         match = _PREFIX.match(whole)
         written = next((int(number) for number in match.groups() if number), None) if match else None
         line = whole[match.end() :] if match else whole
