@@ -347,10 +347,11 @@ def test_a_run_that_does_not_answer_goes_on_unless_forced(lab: Lab) -> None:
     assert process.returncode == 1
     assert "It goes on running" in error
     assert "it has no checkpoint" in error
+    assert f"`spritz pause --force --grace 0 {name}` stops it now" in error
     assert lab.state(name) == "RUNNING"
     assert "taken back" in lab("resume", name)
     lab("resume", name, status=1)
-    assert "is paused, without a checkpoint" in lab("pause", name, "--grace", "0", "--force")
+    assert "is paused, without a checkpoint" in lab("pause", "--force", "--grace", "0", name)
     assert lab.state(name) == "PAUSED"
     lab.slurm("scancel", job(lab, name))
     until(lambda: lab.state(name) == "CANCELLED", "it is cancelled")

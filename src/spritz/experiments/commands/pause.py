@@ -70,8 +70,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if not arguments.force:
         raise ExperimentError(
             f"{entry.name} has not saved its state in {grace:g} s. It goes on running, and is paused when it does",
-            hint=f"`spritz resume {entry.name}` withdraws the request; `spritz pause --force {entry.name}` stops it"
-            f" now, and it starts again from {_described(last)}",
+            hint=f"`spritz resume {entry.name}` withdraws the request; `spritz pause --force --grace 0 {entry.name}`"
+            f" stops it now, and it starts again from {_described(last)}",
         )
     terminal.err(f"spritz: no answer; {entry.name} is stopped, and starts again from {_described(last)}\n")
     record.append(directory, "paused", time.time(), forced=True)
