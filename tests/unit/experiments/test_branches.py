@@ -30,6 +30,25 @@ def test_changed_code_is_a_commit_after_the_one_it_was_based_on(project: Path, s
         branches.make(store, code, project, "train-1", "again")
 
 
+def test_files_are_in_the_branch_as_filters_of_the_repository_store_them(project: Path, store: Path) -> None:
+    """As in its other commits: pointers of Git LFS, and nothing that is encrypted as plain text."""
+    (project / "sub").mkdir()
+    (project / "sub" / ".gitattributes").write_text("*.key filter=crypt\n*.txt -filter\n")
+    git(project, "config", "filter.crypt.clean", "tr a-z A-Z")
+    git(project, "config", "filter.crypt.smudge", "tr A-Z a-z | tr b c")
+    git(project, "config", "filter.crypt.required", "true")
+    for name in ("a b.key", "b.txt"):
+        (project / "sub" / name).write_text("secret")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "two")
+    (project / "sub" / "new.key").write_text("abc")
+    code = snapshot.take(project, store)
+    branches.make(store, code, project, "train-1", "Code")
+    shown = [git(project, "show", f"train-1:sub/{name}") for name in ("a b.key", "b.txt", "new.key")]
+    assert shown == ["SECRET", "secret", "ABC"]
+    assert git(project, "diff", "--name-only", code.commit, "train-1") == "sub/new.key\n"
+
+
 def test_unchanged_code_is_its_own_commit(project: Path, store: Path) -> None:
     code = snapshot.take(project, store)
     (project / "train.py").write_text("later\n")

@@ -240,6 +240,56 @@ def test_files_under_lfs_have_their_content(project: Path, store: Path, tmp_path
     assert files["weights.bin"] == "real"
 
 
+@pytest.mark.parametrize("attributes", [".gitattributes", "data/.gitattributes", ".git/info/attributes"])
+@pytest.mark.parametrize("name", ["lfs", "crypt"])
+def test_files_that_a_filter_stores_otherwise_have_their_content(
+    project: Path, store: Path, tmp_path: Path, attributes: str, name: str
+) -> None:
+    """Pointers of Git LFS wherever it is told of, encrypted files, notebooks without outputs."""
+    contents = {"data/weights.bin": "real", 'data/"odd ü.bin': "x", "data/tool.bin": "#!/bin/sh\n"}
+    (project / "data").mkdir()
+    for path, text in contents.items():
+        (project / path).write_text(text)
+        (project / path).chmod(0o755 if "tool" in path else 0o644)
+        os.utime(project / path, (1e9, 1e9))  # so that git does not look at it again
+    (project / "data" / "link.bin").symlink_to("weights.bin")
+    (project / attributes).write_text(f"*.bin filter={name} -text\n")
+    clean = {"lfs": "echo version https://git-lfs.github.com/spec/v1", "crypt": "tr a-z A-Z"}[name]
+    git(project, "config", f"filter.{name}.clean", clean)
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "filtered")
+    assert git(project, "show", "HEAD:data/weights.bin") != "real"
+    taken = snapshot.take(project, store)
+    assert not taken.dirty
+    files = laid_down(store, taken.tree, tmp_path / "code")
+    assert {path: files[path] for path in contents} == contents
+    assert (tmp_path / "code" / "data" / "link.bin").is_symlink()
+    assert os.access(tmp_path / "code" / "data" / "tool.bin", os.X_OK)
+
+
+@pytest.mark.parametrize("kind", ["in git", "without git", "an older store"])
+def test_filters_of_all_the_user_s_repositories_leave_files_as_they_are(
+    project: Path, store: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "attributes").write_text("*.ipynb filter=strip\n")
+    (tmp_path / ".gitconfig").write_text(f"""\
+[core]
+    attributesFile = {tmp_path}/attributes
+[filter "strip"]
+    clean = tr a-z A-Z
+    smudge = tr a-z b-za
+""")
+    directory = tmp_path / "plain" if kind == "without git" else project
+    directory.mkdir(exist_ok=True)
+    if kind == "an older store":
+        snapshot.take(project, store)
+        (store / "info" / "attributes").unlink()
+    (directory / "x.ipynb").write_text("as it is")
+    files = laid_down(store, snapshot.take(directory, store).tree, tmp_path / "code")
+    assert files["x.ipynb"] == "as it is"
+
+
 def test_a_large_file_is_refused_by_name_before_it_is_read(project: Path, store: Path) -> None:
     with (project / "data.tar").open("wb") as file:
         file.truncate(20 << 30)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from spritz.experiments.code import snapshot
 from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
+
+#: What git says of the attribute `filter` where it names none.
+_NO_FILTER = frozenset({"unspecified", "unset", "set"})
 
 
 def repository_for(code: Snapshot, here: Path) -> Path:
@@ -39,9 +45,45 @@ def make(store: Path, code: Snapshot, repository: Path, name: str, message: str)
     if code.dirty or not commit:
         _git(repository, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(store), f"refs/snapshots/{code.tree}")
         parent = ("-p", commit) if commit else ()
-        commit = _git(repository, *_identity(repository), "commit-tree", code.tree, *parent, "-m", message).strip()
+        tree = _as_stored(repository, code.tree)
+        commit = _git(repository, *_identity(repository), "commit-tree", tree, *parent, "-m", message).strip()
     _git(repository, "branch", "--", name, commit)
     return commit
+
+
+def _as_stored(repository: Path, tree: str) -> str:
+    """The tree with the files as filters of the repository store them: pointers of Git LFS, encrypted texts. What is
+    kept of a run are their contents.
+    """
+    at = snapshot.git_output(repository, "rev-parse", "--absolute-git-dir", check=True).rstrip("\n")
+    with tempfile.TemporaryDirectory(prefix="branch-") as scratch:
+        files = Path(scratch) / "files"
+        files.mkdir()
+        environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
+        environment |= {"GIT_DIR": at, "GIT_WORK_TREE": str(files), "GIT_INDEX_FILE": f"{scratch}/index"}
+
+        def git(*words: str, names: Iterable[str] = ()) -> str:
+            given = os.fsencode("".join(f"{name}\0" for name in names))
+            done = subprocess.run(["git", *words], cwd=files, env=environment, input=given, capture_output=True)
+            if done.returncode:
+                raise ExperimentError(f"git: {os.fsdecode(done.stderr).strip()}")
+            return os.fsdecode(done.stdout)
+
+        git("read-tree", tree)
+        every = git("ls-files", "-z").split("\0")[:-1]
+        attributes = [name for name in every if os.path.basename(name) == ".gitattributes"]
+        git("checkout-index", "-z", "--stdin", names=attributes)
+        answers = git("check-attr", "-z", "--stdin", "filter", names=every).split("\0")[:-1]
+        by_name = dict(zip(answers[::3], answers[2::3], strict=True))
+        filtered = [name for name, filter_name in by_name.items() if filter_name not in _NO_FILTER]
+        if not filtered:
+            return tree
+        keys = ("smudge=", "process=", "required=false")
+        off = [f"filter.{by_name[name]}.{key}" for name in filtered for key in keys]
+        git(*(word for setting in dict.fromkeys(off) for word in ("-c", setting)),
+            "checkout-index", "-z", "--stdin", names=filtered)  # fmt: skip
+        git("update-index", "-z", "--stdin", names=filtered)
+        return git("write-tree").strip()
 
 
 def worktree(repository: Path, name: str, directory: Path) -> None:

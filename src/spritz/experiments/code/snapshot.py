@@ -6,7 +6,8 @@ repository. Objects of the user's repository are copied too, so a snapshot outli
 same is done from an empty index, which is kept for the next snapshot.
 
 A snapshot contains tracked files, and untracked files that are not ignored; `.spritzignore` (patterns as in .gitignore)
-excludes more. It contains the files of submodules, and the contents of files under Git LFS instead of pointers.
+excludes more. It contains the files of submodules, and the contents of files that a filter of git stores otherwise, as
+Git LFS does by pointers.
 
 Source: git-add(1), git-write-tree(1), git-pack-objects(1), gitattributes(5).
 """
@@ -66,6 +67,10 @@ _MODULES = (".py", ".so")
 _OBJECT = re.compile(r"[0-9A-Za-z]*")
 #: Name of the directory of a source's checkout.
 _SOURCE = re.compile(r"\w[\w.-]*")
+#: Attributes of all files in our repository: filters that the user has configured for all of theirs stay away.
+_ATTRIBUTES = "* -filter\n"
+#: Name of a filter that a pathspec can have.
+_ATTRIBUTE = re.compile(r"[\w-]+", re.ASCII)
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -429,12 +434,17 @@ def _size(count: int) -> str:
 
 
 def _make_store(store: Path) -> None:
+    attributes = store / "info" / "attributes"
     if (store / "HEAD").exists():
+        if not attributes.exists():  # as in one of an earlier release
+            attributes.write_text(_ATTRIBUTES)
         return
     store.parent.mkdir(parents=True, exist_ok=True)
     # If two first runs start at the same time, each creates a repository, and one of them gets the name.
     repository = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
     _git(repository, "init", "-q", "--bare", str(repository))
+    (repository / "info").mkdir(exist_ok=True)
+    (repository / "info" / attributes.name).write_text(_ATTRIBUTES)
     try:
         repository.rename(store)
     except OSError:
@@ -489,7 +499,7 @@ class _Stored:
     """A tree of our repository."""
 
     tree: str
-    #: with the commits of submodules, the pointers of Git LFS and what is left out of snapshots, as a commit has it
+    #: with the commits of submodules, what filters store and what is left out of snapshots, as a commit has it
     committed: str
     #: paths of submodules -> their commits
     submodules: Mapping[str, str]
@@ -549,7 +559,7 @@ def _tree_of(
             differing = _names(git("diff-index", "-z", "--cached", "--name-only", head))
             committed = tree if set(differing) - set(left_out) else head
         submodules, inside_changed = _add_submodules(git, root, store, limits)
-        has_contents = repository is not None and _add_lfs(git, root, limits)
+        has_contents = repository is not None and _add_filtered(git, root, limits)
         if submodules or has_contents:
             tree = git("write-tree").strip()
         return _Stored(tree, committed, submodules, inside_changed)
@@ -613,23 +623,27 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> tupl
     return submodules, changed
 
 
-def _add_lfs(git: _Git, root: Path, limits: _Limits) -> bool:
-    """Replace pointers of Git LFS in the index by the files' contents, if the work tree has them; whether there are
-    such files.
+def _add_filtered(git: _Git, root: Path, limits: _Limits) -> bool:
+    """Replace what clean filters have made of files in the index, as pointers of Git LFS or encrypted texts, by the
+    files' contents, if the work tree has them; whether there are such files.
     """
-    if not (root / ".gitattributes").exists():
-        return False
-    names = _names(git("ls-files", "-z", "--", ":(attr:filter=lfs)"))
-    real = []
-    for name in names:
-        with suppress(OSError), open(root / name, "rb") as file:
-            if not file.read(len(_LFS_POINTER)).startswith(_LFS_POINTER):
-                real.append(name)
+    settings = _names(git("config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$"))
+    filters = {setting.partition(".")[2].rpartition(".")[0] for setting in settings}
+    real: dict[str, str] = {}
+    for name in sorted(filter(_ATTRIBUTE.fullmatch, filters)):
+        for line in _names(git("ls-files", "-s", "-z", "--", f":(attr:filter={name})")):
+            meta, _, path = line.partition("\t")
+            with suppress(OSError), open(root / path, "rb") as file:
+                if meta.startswith("100") and not file.read(len(_LFS_POINTER)).startswith(_LFS_POINTER):
+                    real[path] = meta[:6]
     limits.need(root, real)
-    for name in real:
-        blob = git("hash-object", "-w", "--no-filters", "--", name).strip()
-        git("update-index", "--cacheinfo", f"100644,{blob},{name}")
-    return bool(real)
+    # A line for each path: those with a line break stay as they are stored.
+    paths = [path for path in real if "\n" not in path]
+    given = "".join(f"./{path}\n" for path in paths)
+    blobs = git("hash-object", "-w", "--no-filters", "--stdin-paths", given=given).split()
+    lines = (f"{real[path]} {blob}\t{path}\0" for path, blob in zip(paths, blobs, strict=True))
+    git("update-index", "-z", "--index-info", given="".join(lines))
+    return bool(paths)
 
 
 def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
