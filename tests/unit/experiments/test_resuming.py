@@ -51,7 +51,8 @@ def text(directory: Path, template: str = "", **options: Any) -> str:
         script.Job(
             name="r-1", directory=directory, options=RunOptions(template=template, **options),
             command=("bash", "work.sh"), hidden={}, tree="", repository=directory, work_directory=str(directory),
-            inside=directory / "inside.py", event_files=directory / "events.py", tracked=True, mark="0" * 64,
+            inside=directory / "inside.py", event_files=directory / "events.py", data_states=directory / "data.py",
+            tracked=True, mark="0" * 64,
         )
     )  # fmt: skip
 

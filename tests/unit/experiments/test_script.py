@@ -26,6 +26,7 @@ def job(template: str, command: tuple[str, ...], **options: object) -> script.Jo
         work_directory="a dir",
         inside=Path("/home/o'neil/inside/0.py"),
         event_files=Path("/home/o'neil/inside/events-0.py"),
+        data_states=Path("/home/o'neil/inside/data-0.py"),
         tracked=True,
         mark="0123456789abcdef" * 4,
     )

@@ -8,7 +8,7 @@
 `outward`      links of the project that lead out of it
 `linked`       paths that git ignores and that a run sees
 `outputs`      paths that persist between runs of a project
-`datasets`     the state of data that a run reads
+`datasets`     data that a run reads, with its state: `data_states`
 `in_place`     what is recorded of code that runs without a snapshot
 `overlooked`   data that a run would miss, by the strings of its program: `program_files`, `literals`
 `interpreters` which Python the command uses, what is installed there, where its imports lead

@@ -104,7 +104,7 @@ def _compared(store: Store, entry: Entry) -> comparison.Run:
             "options": {name: _text(option) for name, option in run.options.items() if name != "name"},
             "code": code,
             "environment": {name: _text(part) for name, part in environment.items()},
-            "data": {"data": ", ".join(run.data)},
+            "data": {"data": ", ".join(record.data_of(directory, run))},
         },
         entry.metrics,
     )

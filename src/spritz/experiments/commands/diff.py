@@ -49,7 +49,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         ),
         ("Sources", _changed(_sources(old), _sources(new))),
         ("Unfrozen", _changed(*(_outside(directory) for directory in directories))),
-        ("Data", _changed({"": ", ".join(old.data)}, {"": ", ".join(new.data)})),
+        ("Data", _changed(*({"": ", ".join(record.data_of(*of))} for of in zip(directories, (old, new), strict=True)))),
         ("Result", _changed(_result(entries[0]), _result(entries[1]))),
     ]
     trees = old.code.get("tree", ""), new.code.get("tree", "")

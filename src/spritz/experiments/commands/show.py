@@ -100,7 +100,7 @@ def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[st
     metrics = (f"{name} {value:g}" for name, value in sorted(entry.metrics.items()))
     for label, value in (
         ("Tags", ", ".join(run.tags)),
-        ("Data", ", ".join(run.data)),
+        ("Data", ", ".join(record.data_of(directory, run))),
         ("Note", run.note),
         ("Parent", entry.parent or run.parent),
         ("Group", run.group),

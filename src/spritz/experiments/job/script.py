@@ -117,6 +117,8 @@ class Job:
     inside: Path
     #: the program that copies what the command logs for TensorBoard or W&B (`event_files`)
     event_files: Path
+    #: the program that says what of the data has changed since the submission (`data_states`)
+    data_states: Path
     tracked: bool
     #: hexadecimal and unique: other trackers continue the record of this id at each start of the run
     mark: str
@@ -224,6 +226,7 @@ def _functions(job: Job) -> str:
     masking = f"{inside} mask {' '.join(names)}; " if names else ""
     closing = f'{inside} close "$1"; ' if job.tracked else ""
     keeping = "keep_outputs; " if job.outputs else ""
+    looking = _LOOKING.format(program=shlex.quote(str(job.data_states))) if job.data else ""
     trims = "".join(f"trim {place} {tree}; " for place, tree in _checkouts(job))
     return f"""\
 {outputs.functions(job.outputs, _checkout(job))}\
@@ -246,9 +249,15 @@ finish() {{
     unfence
     [ -z "$(find "$SPRITZ_RUN_DIR/" \\( -name 'events.out.tfevents.*' -o -name '*.wandb' \\) -print -quit)" ] ||
         python3 {shlex.quote(str(job.event_files))}
-    {masking}{keeping}{trims}say ended ", \\"status\\": $1"; {closing}exit "$1"
+    {looking}{masking}{keeping}{trims}say ended ", \\"status\\": $1"; {closing}exit "$1"
 }}
 """
+
+
+#: Data may change while the run waits and while it runs.
+_LOOKING = """data=$(python3 {program} "$SPRITZ_RUN_DIR" 2>/dev/null)
+    [ -z "$data" ] || say data ", \\"changed\\": $data"
+    """
 
 
 def _checkouts(job: Job) -> list[tuple[str, str]]:

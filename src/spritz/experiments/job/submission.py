@@ -19,6 +19,7 @@ from typing import Any
 from spritz.experiments import imports, notify, secrets, tracking
 from spritz.experiments.cluster import slurm
 from spritz.experiments.code import (
+    data_states,
     datasets,
     in_place,
     interpreters,
@@ -202,6 +203,7 @@ class PreparedRequest:
                 guarded=guarded,
                 inside=program(self.base),
                 event_files=copied_by_content(Path(event_files.__file__), self.base / "inside", "events-{digest}.py"),
+                data_states=copied_by_content(Path(data_states.__file__), self.base / "inside", "data-{digest}.py"),
                 tracked=self.tracked is not None,
                 mark=mark,
                 secret_names=secrets.names(self.environment),

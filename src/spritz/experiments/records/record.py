@@ -25,6 +25,7 @@ from spritz.experiments.code.snapshot import Snapshot
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import directory_mode
 from spritz.experiments.records import events as run_events
+from spritz.experiments.records import lives
 from spritz.experiments.records.events import JOB_ID, YEAR_9999
 
 #: Version of run.json; a newer version is refused.
@@ -256,6 +257,16 @@ def surroundings(home: Path, directory: Path, run: Run) -> dict[str, Any]:
     if "packages" not in ran and ran.get("executable") == expected.get("executable"):
         return run.surroundings  # what is known of it was removed, but is in the record
     return {**run.surroundings, "python": ran} if ran else run.surroundings
+
+
+def data_of(directory: Path, run: Run) -> list[str]:
+    """The run's data with its state at the submission and, where it was another one at the run's end, with that."""
+    ends: dict[str, str] = {}
+    for event in lives.current(run_events.read(directory)):
+        if event["event"] == "data" and isinstance(changed := event.get("changed"), dict):
+            ends |= {str(path): str(state) for path, state in changed.items()}
+    entries = ((entry, ends.get(entry.rpartition("@")[0], "")) for entry in run.data)
+    return [f"{entry} ({end} at its end)" if end else entry for entry, end in entries]
 
 
 def append(directory: Path, event: str, at: float, **values: Any) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from spritz.experiments.code import interpreters
 from spritz.experiments.interface import clock
+from spritz.experiments.records import record
 from spritz.experiments.records.record import Run
 from spritz.experiments.records.store import Entry
 
@@ -46,7 +48,7 @@ def _facts(entry: Entry, run: Run) -> Iterator[tuple[str, str]]:
     for name, setting in sorted(run.parameters.items()):
         yield f"Parameter {name}", str(setting)
     if run.data:
-        yield "Data", ", ".join(run.data)
+        yield "Data", ", ".join(record.data_of(Path(entry.directory), run))
     requested = {name: run.options.get(name) for name in ("nodes", "tasks_per_node", "gpus", "gpus_per_node", "mem")}
     if shown := ", ".join(f"{name} {setting}" for name, setting in requested.items() if setting):
         yield "Requested", shown.replace("_", " ")
