@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from spritz.experiments.code import branches, snapshot
+from spritz.experiments.commands import branch as branch_command
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.job import submission
+from spritz.experiments.records import record
+from spritz.experiments.records.record import Run
+from spritz.experiments.records.store import Store
 from tests.unit.experiments.test_snapshot import git, project, store
 
 __all__ = ["project", "store"]  # fixtures
@@ -54,6 +63,30 @@ def test_unchanged_code_is_its_own_commit(project: Path, store: Path) -> None:
     (project / "train.py").write_text("later\n")
     git(project, "commit", "-q", "-a", "-m", "two")
     assert branches.make(store, code, project, "train-1", "") == code.commit
+
+
+@pytest.mark.parametrize("place", ["project/lib", "other", "."])
+def test_advice_names_the_repository_that_got_the_branch(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("SPRITZ_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SPRITZ_RUN_STORE", raising=False)
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init", "-q")
+    index = Store(tmp_path / "home")
+    code = snapshot.take(project, tmp_path / "home" / "snapshots.git")
+    name = index.reserve("train", submission.user(), 1.0, index.home / "runs", "x")
+    run = Run(name=name, user="me", created_at=1.0, command=["x"], code=submission.code_mapping(code))
+    record.write(record.make(index.home, name), run)
+    monkeypatch.chdir(tmp_path / place)
+    parser, printed = ArgumentParser(), list[str]()
+    branch_command.add_arguments(parser)
+    terminal = SimpleNamespace(out=printed.append, err=printed.append, error=printed.append)
+    assert branch_command.run(parser.parse_args([name]), terminal) == 0
+    advice = shlex.split(printed[1].split("`")[1])
+    assert ("-C" in advice) == (place != "project/lib")
+    subprocess.run(advice, check=True, capture_output=True)
+    assert git(project, "branch", "--show-current") == f"{name}\n"
 
 
 def test_a_worktree_has_the_code_and_one_that_cannot_be_made_leaves_no_branch(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from spritz.experiments import imports
 from spritz.experiments.access import others
 from spritz.experiments.code import branches
 from spritz.experiments.code.snapshot import Snapshot
@@ -41,8 +43,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out(f"{branch} {commit[:12]} in {arguments.worktree}\n")
     else:
         terminal.out(f"{branch} {commit[:12]}\n")
+        # Another repository has the code's commit.
+        there = "" if imports.is_below(os.getcwd(), str(repository)) else f"-C {shlex.quote(str(repository))} "
         terminal.err(
-            f"`git switch {shlex.quote(branch)}` goes there; `--worktree DIR` makes a working tree beside yours.\n"
+            f"`git {there}switch {shlex.quote(branch)}` goes there; `--worktree DIR` makes a working tree beside"
+            f"{' its own' if there else ' yours'}.\n"
         )
     if code.dirty and code.submodules:
         terminal.err(f"spritz: files of submodules are part of the commit: {', '.join(code.submodules)}\n")
