@@ -43,6 +43,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         pattern = re.compile(arguments.grep) if arguments.grep else None
     except re.error as error:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
+    ranks = logs.ranks(directory)
+    if arguments.rank is not None and entry.state in states.ENDED and ranks and arguments.rank not in ranks:
+        raise ExperimentError(f"there is no rank {arguments.rank}: the run has {len(ranks)}")
     if reason := failures.explain(directory, entry.state, entry.exit_code):
         terminal.err(f"{entry.name} {entry.state}: {reason}\n")
     if later := store.later_attempt(entry):
