@@ -6,6 +6,7 @@ Ctrl-C ends as the shell expects.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -76,8 +77,9 @@ def call(main: Main, argv: list[str], context: Context) -> int:
         os.dup2(devnull, 1)
         return 141
     except OSError as error:
-        # Without a name it is typically a full disk behind standard output.
-        what = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "write error"
+        # Without a name it is typically a full disk behind standard output, or os.getcwd().
+        unnamed = "the current directory" if error.errno == errno.ENOENT else "write error"
+        what = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else unnamed
         context.stderr.write(f"{context.program}: error: {what}: {error.strerror}\n")
         context.stderr.flush()
         return 1
