@@ -6,7 +6,6 @@ Ctrl-C ends as the shell expects.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -78,7 +77,7 @@ def call(main: Main, argv: list[str], context: Context) -> int:
         return 141
     except OSError as error:
         # Without a name it is typically a full disk behind standard output, or os.getcwd().
-        unnamed = "the current directory" if error.errno == errno.ENOENT else "write error"
+        unnamed = "the current directory" if isinstance(error, FileNotFoundError) else "write error"
         what = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else unnamed
         context.stderr.write(f"{context.program}: error: {what}: {error.strerror}\n")
         context.stderr.flush()
