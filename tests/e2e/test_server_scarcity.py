@@ -158,7 +158,7 @@ def test_no_process_for_a_child_where_all_are_at_work(ordinary: Launched) -> Non
             script.communicate()
 
 
-@pytest.mark.parametrize("limit", [4, 5, 6, 8, 12])
+@pytest.mark.parametrize("limit", [4, 5, 12, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (6, 8))])
 @pytest.mark.parametrize("warm", [True, False], ids=["served", "direct"])
 def test_few_descriptors(launched: Launched, warm: bool, limit: int) -> None:
     """With 4, one more than the standard streams, Python itself cannot start: it says so, or some of its modules do."""
@@ -180,7 +180,7 @@ def test_few_descriptors(launched: Launched, warm: bool, limit: int) -> None:
         assert (done.stdout, done.stderr) == (VERSION, b"")
 
 
-@pytest.mark.parametrize("limit", [5, 8, 12, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (6, 7, 9, 10))])
+@pytest.mark.parametrize("limit", [5, 12, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (6, 7, 8, 9, 10))])
 def test_few_descriptors_where_the_controller_is_asked(scarce_cluster: Cluster, launched: Launched, limit: int) -> None:
     """Either it is done, or one line says why not."""
     launched.warm()
