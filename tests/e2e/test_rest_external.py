@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import until
-from tests.e2e.rest_site import BIN, Site, site
+from tests.e2e.cluster import until, user_name
+from tests.e2e.rest_site import BIN, Site, site, token
 from tests.e2e.test_rest_events import reading
 
 __all__ = ["site"]
@@ -87,3 +88,24 @@ def test_a_submission_with_a_key_is_made_once(site: Site) -> None:
     assert len(numbers) == 2
     for job in numbers:
         site.ask("DELETE", f"{BASE}/job/{job}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="jobs of other users need a slurmd of root")
+def test_an_administrator_marks_the_external_jobs_that_it_queues_for_a_user(site: Site) -> None:
+    """An operator finds its jobs again by their AdminComment, which their users cannot set."""
+    external = {"flags": ["EXTERNAL_JOB"], "tasks": 1, "hold": True, "admin_comment": "mark"}
+    script = {"script": "#!/bin/sh", "environment": ["A=b"], "hold": True, "admin_comment": "mark"}
+
+    def comments(headers: dict[str, str], place: str, body: Any) -> list[tuple[str, str]]:
+        with site.tcp(**headers) as client:
+            job = client.post(f"{BASE}/job/{place}", json=body).json()["job_id"]
+        found = site.ask("GET", f"{BASE}/job/{job}")["jobs"]
+        site.ask("DELETE", f"{BASE}/job/{job}")
+        return [(each["user_name"], each["admin_comment"]) for each in found]
+
+    own = {"X-SLURM-USER-TOKEN": token("nobody")}
+    acting = {"X-SLURM-USER-TOKEN": token(user_name()), "X-SLURM-USER-NAME": "nobody"}
+    assert comments(acting, "allocate", {"job": external}) == [("nobody", "mark")]
+    assert comments(acting, "allocate", {"hetjob": [external, external]}) == [("nobody", "mark")] * 2
+    assert comments(own, "allocate", {"job": external}) == [("nobody", "")]
+    assert comments(acting, "submit", {"job": script}) == [("nobody", "")], "what runs here is the user's"

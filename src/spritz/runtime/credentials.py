@@ -20,12 +20,16 @@ _UCRED = struct.Struct("iII")
 
 
 class PeerCredentials(Struct, frozen=True, kw_only=True, gc=False):
-    """The process at the other end. `via`: "unix" or "tcp"; over TCP `pid` is 0 and `gid` -1: unknown."""
+    """The process at the other end. `via`: "unix" or "tcp"; over TCP `pid` is 0 and `gid` -1: unknown.
+
+    `by_master`: SlurmUser or root acts for this user, by a token of its own.
+    """
 
     pid: int
     uid: int
     gid: int
     via: str = "unix"
+    by_master: bool = False
 
 
 def peer_credentials(connection: socket.socket) -> PeerCredentials | None:

@@ -46,7 +46,8 @@ class TokenRequests:
         uid = await self._directory.answer(uid_of, user)
         if uid is None:
             raise BadToken()
-        if request.user and request.user != user:
+        for_another = bool(request.user) and request.user != user
+        if for_another:
             if uid not in self._masters:
                 raise BadToken("the token is another user's")
             user = request.user
@@ -58,7 +59,8 @@ class TokenRequests:
             raise BadToken()
         kernel = channel.pipe.credentials
         pid = 0 if kernel is None else kernel.pid
-        channel.assume(PeerCredentials(pid=pid, uid=uid, gid=person.gid, via="jwt"), expires - now)
+        who = PeerCredentials(pid=pid, uid=uid, gid=person.gid, via="jwt", by_master=for_another)
+        channel.assume(who, expires - now)
         return TokenTaken(user=user, uid=uid, expires_at=expires)
 
     async def make(self, request: MakeToken, call: Call) -> Token:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, structs
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.owner import owned
+from spritz.controller.api.owner import granted_to, owned
 from spritz.controller.needs import Identifying, Reading
 from spritz.controller.plugins.answer_lines import answering, with_lines
 from spritz.core.rights import administers, operates
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.model.job.record import Job, JobSpec
 
 Reply = Callable[[Struct | None], None]
-#: for each component, the fields set by plugins
+#: for each component, the fields that the caller's rights do not restrict
 Granted = tuple[tuple[str, ...], ...]
 #: continues with the requests as the plugins left them
 Admit = Callable[[tuple[SubmitJob, ...], "Caller", Reply, Granted], Struct | Deferred]
@@ -74,8 +74,10 @@ class PluginRequests:
             if spec.nice < 0 or spec.priority is not None:
                 self._answer(Rejection(code=refused))
                 return
+        already = granted_to(self._call, spec)
         if not administers(state, self._caller):
-            spec = structs.replace(spec, admin_comment="", system_comment="")
+            comment = spec.admin_comment if "admin_comment" in already else ""
+            spec = structs.replace(spec, admin_comment=comment, system_comment="")
         facts = self._facts(spec, command, place if len(commands) > 1 else NO_VAL)
         description = Description.of_spec(spec, command.script, command.environment, facts)
 
@@ -91,7 +93,7 @@ class PluginRequests:
                 self._answer(Rejection(code="SLURM_ERROR", message="Unspecified error"))
                 return
             admitted = (*commands[:place], changed, *commands[place + 1 :])
-            names = (*granted, tuple(sorted(description.changed)))
+            names = (*granted, tuple(sorted({*description.changed, *already})))
             self._component(admit, admitted, place + 1, names)
 
         def end(refusal: Rejection | None, lines: tuple[str, ...]) -> None:

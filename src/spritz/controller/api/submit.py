@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, structs
 
 from spritz.client.channel.handling import DEFERRED, Deferred
-from spritz.controller.api.owner import owned
+from spritz.controller.api.owner import granted_to, owned
 from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
 from spritz.controller.journal.blobs import USER_BYTES_MAX, environment_blob
@@ -89,7 +89,7 @@ class Submissions:
         plugins = context.submit_plugins
         if plugins is not None:
             return PluginRequests(context, plugins, caller, call).submit(self._admit, (command,))
-        return self._admit((command,), caller, call.reply)
+        return self._admit((command,), caller, call.reply, (granted_to(call, command.spec),))
 
     def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
         """Submit all components of a heterogeneous job together, in the same way."""
@@ -104,7 +104,8 @@ class Submissions:
         plugins = context.submit_plugins
         if plugins is not None and command.components:
             return PluginRequests(context, plugins, caller, call).submit(self._admit_het, command.components)
-        return self._admit_het(command.components, caller, call.reply)
+        granted = tuple(granted_to(call, component.spec) for component in command.components)
+        return self._admit_het(command.components, caller, call.reply, granted)
 
     def update_crontab(self, command: UpdateCrontab, call: Call) -> Struct | Deferred:
         """A crontab with the jobs of its entries: all are accepted, or none."""

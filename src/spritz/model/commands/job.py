@@ -29,8 +29,8 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     environment: tuple[bytes, ...] = ()
     test_only: bool = False
     immediate_seconds: int | None = None
-    #: Fields that a plugin of the site has set, which the caller's rights do not restrict. The controller fills this
-    #: in.
+    #: Fields that the caller's rights do not restrict: a plugin of the site has set them, or SlurmUser acts for the
+    #: caller. The controller fills this in.
     granted: tuple[str, ...] = ()
     submit_key: str = ""
 
