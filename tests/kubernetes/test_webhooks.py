@@ -119,6 +119,7 @@ def test_pods_of_a_namespace_with_the_label_are_in_the_queue() -> None:
 REFUSED: list[tuple[dict[str, str], Json, str, str]] = [
     ({"time-limit": "soon"}, {}, "metadata.annotations[spritz.dev/time-limit]", "soon"),
     ({"time-limt": "60"}, {}, "metadata.annotations[spritz.dev/time-limt]", "did you mean spritz.dev/time-limit?"),
+    ({"gang": "a/b", "gang-size": "2"}, {}, "metadata.annotations[spritz.dev/gang]", "is no name of a gang"),
     ({"priority": "high"}, {}, "metadata.annotations[spritz.dev/priority]", "give a number"),
     ({"priority": "4000000000"}, {}, "metadata.annotations[spritz.dev/priority]", "pods of namespace default none"),
     ({"qos": "high"}, {}, "metadata.annotations[spritz.dev/qos]", "to ask for high (allowed: none)"),

@@ -11,6 +11,7 @@ Source: Kubernetes, "Resource Management for Pods and Containers", "Init Contain
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,8 @@ _JOBSET, _JOBSET_SIZE = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/gl
 #: Of scheduler-plugins' PodGroups.
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
+#: As names of objects, and values of labels.
+_GANG_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 #: An amount's suffix, and what it multiplies by.
 _SUFFIXES = {
@@ -491,6 +494,14 @@ def maker_of(pod: Pod) -> Maker | None:
 def is_leader(pod: Pod) -> bool:
     """Whether it is the leader of a group of a LeaderWorkerSet."""
     return (pod.metadata.labels or {}).get(_LWS_INDEX) == "0"
+
+
+def check_gang(pod: Pod) -> None:
+    """Raises Unfit for a name of a gang that cannot be a part of its key, which an operator reads again."""
+    name = pod.metadata.note(GANG)
+    if name and not _GANG_NAME.fullmatch(name):
+        text = "1 to 253 letters, digits, dots, dashes and underscores are expected"
+        raise Unfit(f"{GANG}={name[:40]!r} is no name of a gang: {text}", annotation(GANG))
 
 
 def gang_size(pods: Iterable[Pod]) -> int:

@@ -85,6 +85,14 @@ def test_resources_of_the_pod_as_a_whole_replace_those_of_its_containers() -> No
     assert shape_of(pod(resources=whole, overhead={"cpu": "250m"})).cpus == 9
 
 
+@pytest.mark.parametrize("name", ["a/b", "../g", "a b", "a\nb", "é", "g" * 254])
+def test_an_operator_reads_the_names_of_gangs_again(name: str) -> None:
+    gang = {"spritz.dev/gang": name, "spritz.dev/gang-size": "1"}
+    with pytest.raises(Unfit, match="is no name of a gang") as caught:
+        describe(f"gang/ns/{name}", [pod(annotations=gang)], Policy(), ClosedNodes(list))
+    assert caught.value.field == "metadata.annotations[spritz.dev/gang]"
+
+
 def test_what_starts_together() -> None:
     assert workload_of(pod("a")) == "pod/ns/a/u-a"
     gang = {"spritz.dev/gang": "g", "spritz.dev/gang-size": "2"}

@@ -28,6 +28,7 @@ from spritz.k8s.pods import (
     Pod,
     Unfit,
     annotation,
+    check_gang,
     gang_size,
     maker_of,
     options_of,
@@ -137,6 +138,7 @@ def causes(pod: Pod, policy: Policy) -> list[Cause]:
 
 
 def _gang(pod: Pod) -> None:
+    check_gang(pod)
     maker = maker_of(pod)
     if maker is not None and maker.kind not in ("LeaderWorkerSet", "JobSet"):
         return

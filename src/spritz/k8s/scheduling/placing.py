@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, Unfit, devices_of, options_of, shape_of
+from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, Unfit, check_gang, devices_of, options_of, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.scheduling import pod_fields
 from spritz.k8s.slurm import Job
@@ -179,6 +179,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
     for pod in pods:
         pod_fields.check(pod)
         policy.check(pod)
+        check_gang(pod)
     shapes = by_shape(pods)
     for claim, count in Counter(name for shape, _members in shapes for name in shape.shared).items():
         if count > 1:
