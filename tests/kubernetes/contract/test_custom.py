@@ -198,3 +198,20 @@ def test_a_definition_takes_its_objects_along(play: Play) -> None:
         await kube.until_gone(path)
 
     play(scene)
+
+
+def test_a_definition_waits_for_objects_with_finalizers(play: Play) -> None:
+    async def scene(kube: Kube) -> None:
+        async with things(kube) as path:
+            kept = thing(path, "a", size=1)
+            kept["metadata"]["finalizers"] = ["contract.example/kept"]
+            await kube.make(path, kept)
+
+        async def leaves() -> bool:
+            return "deletionTimestamp" in (await kube.get(f"{path}/a"))["metadata"]
+
+        await kube.until(leaves, "the object is being deleted")
+        await kube.patch(f"{path}/a", {"metadata": {"finalizers": None}})
+        await kube.until_gone(path)
+
+    play(scene)

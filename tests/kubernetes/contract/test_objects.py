@@ -128,6 +128,19 @@ def test_an_application_is_rehearsed_with_all_checks(play: Play) -> None:
     play(scene)
 
 
+def test_a_value_of_another_type_is_refused(play: Play) -> None:
+    """By an error of the server's own where it is applied."""
+
+    async def scene(kube: Kube) -> None:
+        wrong = pod("wrong")
+        wrong["spec"]["volumes"] = [{"name": "x", "nfs": 3}]
+        refused = await kube.refused(500, kube.apply("pods/wrong", wrong, "a"))
+        assert refused.message.startswith("failed to create typed patch object")
+        await kube.refused(400, kube.make("pods", wrong))
+
+    play(scene)
+
+
 def test_unknown_fields_are_dropped_or_refused_as_asked(play: Play) -> None:
     async def scene(kube: Kube) -> None:
         odd = config_map("c") | {"dat": {"a": "1"}}

@@ -21,6 +21,9 @@ from spritz_testing.kubernetes.schema import drop_nulls, prune, set_defaults, va
 from spritz_testing.kubernetes.store import Store
 from spritz_testing.kubernetes.watching import Name, Stored
 
+#: What keeps a definition until the objects of its kind have gone.
+DEFINITION_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+
 _randomness = SystemRandomness()
 
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -162,14 +165,10 @@ class Cluster(Store):
             )
         if request.field_validation == "Warn":
             request.warnings += [f'unknown field "{field}"' for field in unknown]
-        if not kind.custom:
-            causes: list[Cause] = []
-            validate(obj, kind.schema, "", causes)
-            wrong = [cause for cause in causes if cause.kind == "FieldValueTypeInvalid"]
-            if wrong:
-                found = wrong[0].text.rsplit('"', 2)[1]
-                text = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.{wrong[0].field}"
-                raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
+        if (wrong := _mistyped(kind, obj)) is not None:
+            found = wrong.text.rsplit('"', 2)[1]
+            text = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.{wrong.field}"
+            raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
 
     def _defaults(self, kind: Kind, obj: Object) -> None:
         if kind.custom:
@@ -444,7 +443,10 @@ class Cluster(Store):
         unknown: list[str] = []
         prune(config, kind.schema, "", unknown)
         if unknown:
-            raise errors.not_declared(kind.kind, kind.api_version, namespace, name, unknown[0])
+            text = "field not declared in schema"
+            raise errors.no_typed_patch(kind.kind, kind.api_version, namespace, name, unknown[0], text)
+        if (wrong := _mistyped(kind, config)) is not None:
+            raise errors.no_typed_patch(kind.kind, kind.api_version, namespace, name, wrong.field, wrong.text)
         drop = "f:status" if kind.has_status and subresource != "status" else None
         if subresource == "status":
             config = {
@@ -531,6 +533,8 @@ class Cluster(Store):
             finalizers.append("foregroundDeletion")
         elif policy == "Orphan" and "orphan" not in finalizers:
             finalizers.append("orphan")
+        if kind.plural == "customresourcedefinitions" and DEFINITION_FINALIZER not in finalizers:
+            finalizers.append(DEFINITION_FINALIZER)  # until its objects have gone
         grace = self._grace(kind, old.obj, options)
         stays = bool(finalizers) or grace > 0 or (kind.plural == "namespaces" and not kind.group)
         if not stays:
@@ -622,6 +626,14 @@ class Cluster(Store):
         self._defaults(kind, obj)
         name = (metadata.get("namespace", ""), metadata["name"])
         return self._commit(kind, name, self._stores[kind.key].get(name), obj)
+
+
+def _mistyped(kind: Kind, obj: Object) -> Cause | None:
+    """The first field of a built-in object that has a value of another type."""
+    causes: list[Cause] = []
+    if not kind.custom:
+        validate(obj, kind.schema, "", causes)
+    return next((cause for cause in causes if cause.kind == "FieldValueTypeInvalid"), None)
 
 
 def _check_finalizers(kind: Kind, name: str, new: Object, old: Object) -> None:

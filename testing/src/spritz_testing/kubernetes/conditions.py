@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from spritz_testing.kubernetes.errors import Object
 
+#: Kinds with the common type of conditions, whose message is always there.
+_ALWAYS_SAID = ("PodDisruptionBudget",)
+
 
 def set_condition(obj: Object, kind: str, status: str, now: str, *, reason: str = "", message: str = "") -> None:
     """Set a condition of the object's status, in place; its transition time moves only with its status."""
@@ -13,7 +16,7 @@ def set_condition(obj: Object, kind: str, status: str, now: str, *, reason: str 
         del condition["lastProbeTime"]
     if reason:
         condition["reason"] = reason
-    if message:
+    if message or obj.get("kind") in _ALWAYS_SAID:
         condition["message"] = message
     for index, known in enumerate(conditions):
         if known["type"] == kind:

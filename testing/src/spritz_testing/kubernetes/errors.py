@@ -127,11 +127,11 @@ def invalid_object(kind: str, group: str, name: str, causes: list[Cause]) -> Ref
     return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
 
 
-def not_declared(kind: str, api_version: str, namespace: str, name: str, field: str) -> Refusal:
-    """Of server-side apply, which takes no field that the schema does not have."""
+def no_typed_patch(kind: str, api_version: str, namespace: str, name: str, field: str, why: str) -> Refusal:
+    """Of server-side apply, which takes no field that the schema does not have, and no value of another type."""
     place = f"{namespace}/{name}" if namespace else f"/{name}"
-    text = f"failed to create typed patch object ({place}; {api_version}, Kind={kind}): .{field}: field not declared in"
-    return Refusal(500, "InternalError", f"{text} schema")
+    text = f"failed to create typed patch object ({place}; {api_version}, Kind={kind}): .{field}: {why}"
+    return Refusal(500, "InternalError", text)
 
 
 def gone(message: str) -> Refusal:

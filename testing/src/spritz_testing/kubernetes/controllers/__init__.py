@@ -94,11 +94,13 @@ class Controllers:
         client, obj = self._client, event.last.obj
         namespace, name = event.name
         client.note_owners(event)
-        _group, plural = event.key
+        group, plural = event.key
         if plural in _CONTROLLERS:
             client.mark(plural, namespace, name)
         if event.new is None or obj["metadata"].get("deletionTimestamp"):
             client.mark("garbage", obj["metadata"]["uid"], "")
+            if client.find("customresourcedefinitions", "", f"{plural}.{group}") is not None:
+                client.mark("customresourcedefinitions", "", f"{plural}.{group}")
             if namespace:
                 owner = client.find("namespaces", "", namespace)
                 if owner is not None and owner["metadata"].get("deletionTimestamp"):

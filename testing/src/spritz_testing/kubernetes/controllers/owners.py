@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+from spritz_testing.kubernetes.cluster import DEFINITION_FINALIZER
 from spritz_testing.kubernetes.conditions import set_condition
 from spritz_testing.kubernetes.controllers.client import Client, deleting, remove_finalizer
 from spritz_testing.kubernetes.errors import Object
@@ -40,8 +41,12 @@ async def namespace(client: Client, _namespace: str, name: str) -> None:
 
 
 async def definition(client: Client, _namespace: str, name: str) -> None:
-    """Accept the names of a custom resource, and establish it."""
-    if client.find("customresourcedefinitions", "", name) is None:
+    """Accept the names of a custom resource, and establish it; delete the objects of one that is being deleted."""
+    found = client.find("customresourcedefinitions", "", name)
+    if found is None:
+        return
+    if deleting(found):
+        await _end_definition(client, found)
         return
 
     def establish(crd: Object) -> None:
@@ -63,6 +68,22 @@ async def definition(client: Client, _namespace: str, name: str) -> None:
             stored.append(storage)
 
     await client.modify("customresourcedefinitions", "", name, establish)
+
+
+async def _end_definition(client: Client, found: Object) -> None:
+    """Delete the objects of its kind; when those with finalizers have gone too, let the definition go."""
+    spec = found["spec"]
+    objects = [
+        stored.obj for stored in client.cluster._stores.get((spec["group"], spec["names"]["plural"]), {}).values()
+    ]
+    for obj in objects:
+        if not deleting(obj):
+            await client.delete(spec["names"]["plural"], obj)
+    if not client.cluster._stores.get((spec["group"], spec["names"]["plural"])):
+        name = found["metadata"]["name"]
+        await client.modify(
+            "customresourcedefinitions", "", name, lambda crd: remove_finalizer(crd, DEFINITION_FINALIZER), ""
+        )
 
 
 async def garbage(client: Client, uid: str, _name: str) -> None:
