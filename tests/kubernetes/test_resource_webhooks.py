@@ -191,6 +191,42 @@ def test_two_resources_never_share_names_or_databases(play: Play) -> None:
     play(scene)
 
 
+def test_names_of_others_are_refused(play: Play) -> None:
+    async def scene(kube: Scene) -> None:
+        theirs = {"ports": [{"port": 80}], "selector": {"app": "theirs"}}
+        for name in ("lab-rest", "team"):
+            await kube.put("api/v1/namespaces/default/services", {"metadata": {"name": name}, "spec": theirs})
+        with pytest.raises(ApiFailure, match=r"metadata\.name: there is a Service lab-rest of another already"):
+            await kube.cluster()
+        await kube.cluster("site")
+        with pytest.raises(ApiFailure, match=r"metadata\.name: there is a Service team of another already"):
+            await kube.create("LoginSet", "team", clusterRef="site")
+        await kube.create("LoginSet", "crew", clusterRef="site")
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"image": " "}, r"spec\.image"),
+        ({"image": "a b"}, r"spec\.image"),
+        ({"healthCheck": {"program": "/a\nB=1"}}, r"spec\.healthCheck\.program"),
+        (
+            {"database": {"host": "a b", "user": "u", "passwordSecret": {"name": "a", "key": "b"}}},
+            r"spec\.database\.host",
+        ),
+        ({"dashboard": {"hosts": ["a"], "login": "proxy", "proxy": {"from": "gate"}}}, r"spec\.dashboard\.proxy\.from"),
+    ],
+)
+def test_values_with_which_no_daemon_would_start_are_refused(play: Play, spec: Json, words: str) -> None:
+    async def scene(kube: Scene) -> None:
+        with pytest.raises(ApiFailure, match=words):
+            await kube.create("SpritzCluster", "lab", **{"image": "spritz", **spec})
+
+    play(scene)
+
+
 def test_names_that_no_pod_could_have_are_refused_by_the_definitions(play: Play) -> None:
     async def scene(kube: Scene) -> None:
         for call in (kube.cluster, kube.node_set):
@@ -211,6 +247,12 @@ def test_a_pod_that_the_server_would_not_take_is_refused_with_its_words(play: Pl
             ApiFailure, match=r'the Deployment that it makes .*volumeMounts\[2\]\.name: Not found: "home"'
         ):
             await kube.create("LoginSet", "l", clusterRef="lab", volumeMounts=mounts)
+        for volume in ({"name": "home", "nfs": 3}, {"name": "home", "emtyDir": {}}):
+            with pytest.raises(ApiFailure, match=r"the Pod that it makes .* typed patch object"):
+                await kube.node_set("n", volumes=[volume])
+        for limits in (3, {"cpu": "many"}):
+            with pytest.raises(ApiFailure, match=r"the Deployment that it makes "):
+                await kube.create("LoginSet", "l", clusterRef="lab", resources={"limits": limits})
         assert await kube.node_set("n", volumeMounts=mounts, volumes=[{"name": "home", "emptyDir": {}}]) == ""
         assert kube.server.cluster._find("pods", "default", "n-dry-run") is None
         quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}

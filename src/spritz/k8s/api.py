@@ -37,6 +37,8 @@ T = TypeVar("T")
 _PASSING: Final = frozenset({429, 500, 502, 503, 504})
 #: answers that say that the server has not acted
 _NOT_DONE: Final = frozenset({429, 503})
+#: how the server begins its answer, with the status 500, to an apply of a field with a value of another type
+_MISTYPED: Final = ("failed to create typed patch object", "failed to convert new object")
 
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
@@ -77,9 +79,14 @@ class ApiFailure(Exception):
         return self.code == 410
 
     @property
+    def invalid(self) -> bool:
+        """The server will not take this object, whenever it is sent."""
+        return self.code in (400, 422) or (self.code == 500 and self.message.startswith(_MISTYPED))
+
+    @property
     def passing(self) -> bool:
         """The same request may succeed later."""
-        return self.code == 0 or self.code in _PASSING
+        return self.code == 0 or (self.code in _PASSING and not self.invalid)
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from spritz.k8s.api import Api
+from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.custom_resources.cluster_objects import Cluster, Json, configuration, control_plane
 from spritz.k8s.custom_resources.fixed_fields import changed_since_made, changes_of_cluster, changes_of_token
 from spritz.k8s.custom_resources.login_sets import LoginSet, Token, login_objects
 from spritz.k8s.custom_resources.node_sets import NodeSet, budget
-from spritz.k8s.custom_resources.objects import Objects
+from spritz.k8s.custom_resources.objects import Objects, is_anothers
 
 PASSWORD = {"name": "pg", "key": "password"}
 DATABASE = {"host": "pg", "user": "slurm", "passwordSecret": PASSWORD}
@@ -100,6 +100,35 @@ def test_an_object_is_written_only_when_something_has_changed() -> None:
         assert server.writes == []
 
     asyncio.run(work())
+
+
+def test_an_object_is_ours_by_its_owner_or_left_by_one_of_the_same_name() -> None:
+    (wanted,) = (each for each in control_plane(cluster(), configuration(cluster()), "") if each["kind"] == "ConfigMap")
+    ours, labels = wanted["metadata"]["ownerReferences"], wanted["metadata"]["labels"]
+    theirs = {"kind": "Deployment", "name": "d", "uid": "d", "controller": True}
+
+    def found(owners: list[Json], labels: dict[str, str]) -> Json:
+        return {"metadata": {"name": "lab-config", "ownerReferences": owners, "labels": labels}}
+
+    for have in (found(ours, {}), found([], labels), found([{**theirs, "controller": False}], labels)):
+        assert not is_anothers(have, wanted)
+    for have in (found([], {}), found([theirs], labels), found([{**ours[0], "uid": "before"}], labels)):
+        assert is_anothers(have, wanted)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "passing"),
+    [
+        (422, "", False),
+        (400, "", False),
+        (500, "failed to create typed patch object (a/b; v1, Kind=Pod): .spec: expected map", False),
+        (500, "failed to convert new object (a/b; v1, Kind=Pod): quantities must match", False),
+        (500, "etcdserver: request timed out", True),
+    ],
+)
+def test_an_object_that_the_server_will_never_take_is_not_sent_again(code: int, message: str, passing: bool) -> None:
+    failure = ApiFailure(code, "", message)
+    assert (failure.passing, failure.invalid) == (passing, not passing)
 
 
 #: spec of a SpritzCluster, the changed one, and the field that may not change

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,16 @@ from lightkube.resources.core_v1 import Node as NodeResource
 
 from spritz.k8s.admission.pods import Cause, refusal
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.k8s.custom_resources.cluster_objects import GROUP, PARTS, VERSION, Cluster, Database, Json, configuration
+from spritz.k8s.custom_resources.cluster_objects import (
+    GROUP,
+    PARTS,
+    VERSION,
+    Cluster,
+    Database,
+    Json,
+    configuration,
+    control_plane,
+)
 from spritz.k8s.custom_resources.configuration import mistakes
 from spritz.k8s.custom_resources.fixed_fields import changes_of_cluster, changes_of_token
 from spritz.k8s.custom_resources.login_sets import LoginSet, Token, login_objects
@@ -34,6 +44,7 @@ from spritz.k8s.custom_resources.node_sets import (
     pod,
     pod_template,
 )
+from spritz.k8s.custom_resources.objects import is_anothers, path_of
 from spritz.k8s.custom_resources.per_machine import machines_of
 
 T = TypeVar("T")
@@ -118,6 +129,8 @@ class ResourceAdmission:
             for node_set in await self._all("nodesets", NodeSet, metadata.namespace)
             if node_set.spec.cluster_ref == metadata.name
         ]
+        if before is None:
+            await self._check_names(control_plane(cluster, configuration(cluster), ""), "SpritzCluster", found)
         await self._check_slurm_conf(cluster, node_sets, "spec", found)
         for other in await self._all("spritzclusters", Cluster):
             if other.metadata.key != metadata.key and spec.database is not None and other.spec.database is not None:
@@ -135,6 +148,12 @@ class ResourceAdmission:
         oidc = spec.dashboard.oidc if spec.dashboard is not None else None
         if oidc is not None and oidc.secret is not None:
             await self._secret(oidc.secret.name, metadata.namespace, "spec.dashboard.oidc.secret", found)
+        proxy = spec.dashboard.proxy if spec.dashboard is not None else None
+        if proxy is not None:
+            try:
+                ipaddress.ip_network(proxy.from_)
+            except ValueError as error:
+                found.refuse("spec.dashboard.proxy.from", str(error))
         _check_room(cluster, node_sets, "spec.maxNodes", found)
 
     async def _check_slurm_conf(self, cluster: Cluster, node_sets: list[NodeSet], field: str, found: Findings) -> None:
@@ -207,7 +226,7 @@ class ResourceAdmission:
 
     # LoginSets and Tokens
 
-    async def _login_set(self, login_set: LoginSet, _before: LoginSet | None, found: Findings) -> None:
+    async def _login_set(self, login_set: LoginSet, before: LoginSet | None, found: Findings) -> None:
         metadata, spec = login_set.metadata, login_set.spec
         clusters = await self._all("spritzclusters", Cluster, metadata.namespace)
         _check_parts(metadata.name, clusters, found)
@@ -220,7 +239,10 @@ class ResourceAdmission:
             found.warn("spec.authorizedKeys", words)
         cluster = _cluster_of(spec.cluster_ref, clusters, found)
         if cluster is not None:
-            for wanted in login_objects(cluster, login_set):
+            objects = login_objects(cluster, login_set)
+            if before is None:
+                await self._check_names(objects, "LoginSet", found)
+            for wanted in objects:
                 await self._try({"Service": "services", "Deployment": "deployments"}[wanted["kind"]], wanted, found)
 
     async def _token(self, token: Token, before: Token | None, found: Findings) -> None:
@@ -258,6 +280,20 @@ class ResourceAdmission:
         if not await self._is_there("secrets", namespace, name):
             found.warn(field, f"there is no Secret {name} yet: no pod starts without it")
 
+    async def _check_names(self, objects: Iterable[Json], kind: str, found: Findings) -> None:
+        """Objects of others have no names of a new resource's. Those of an earlier resource of its name are to go."""
+        for wanted in objects:
+            about = wanted["metadata"]
+            path = f"{path_of(wanted['apiVersion'], wanted['kind'], about['namespace'])}/{about['name']}"
+            body = await self._api.find_path(path)
+            if body is None or not is_anothers(have := msgspec.json.decode(body), wanted):
+                continue
+            owner = wanted["metadata"]["ownerReferences"][0]["name"]
+            owners = have["metadata"].get("ownerReferences") or ()
+            if (kind, owner) not in {(each["kind"], each["name"]) for each in owners}:
+                words = f"there is a {wanted['kind']} {about['name']} of another already; choose another name"
+                found.refuse("metadata.name", words)
+
     async def _try(self, plural: str, wanted: Json, found: Findings) -> None:
         """What the API server would say to an object of ours."""
         root = "api/v1" if plural in ("pods", "services") else "apis/apps/v1"
@@ -268,7 +304,7 @@ class ResourceAdmission:
                 "PATCH", path, parameters=parameters, body=msgspec.json.encode(wanted), content_type=APPLY
             )
         except ApiFailure as failure:
-            if failure.code == 422:
+            if failure.invalid:
                 found.refuse("spec", f"the {wanted['kind']} that it makes would be refused: {failure.message}")
             elif failure.code == 403:
                 found.warn("spec", f"the {wanted['kind']} that it makes would be refused now: {failure.message}")

@@ -58,6 +58,9 @@ OURS: Final = "spritz-operator: "
 FINALIZER: Final = f"{PREFIX}drain"
 FORCE: Final = f"{PREFIX}force-delete"
 
+#: The field of Services, workloads and budgets that chooses their pods.
+SELECTOR: Final = "selector"
+
 #: Seconds after a pod's grace period for which its replacement waits for its name.
 _STUCK = 60.0
 
@@ -763,9 +766,15 @@ def budget(node_set: NodeSet) -> Json:
 
 
 def differs(have: Any, want: Any) -> bool:
-    """Whether `have` lacks something of `want`; what else it has, such as defaults, does not count."""
+    """Whether `have` lacks something of `want`; what else it has, such as defaults, does not count.
+
+    A selector counts whole: with another label it selects nothing.
+    """
     if isinstance(want, dict):
-        return not isinstance(have, dict) or any(name not in have or differs(have[name], want[name]) for name in want)
+        return not isinstance(have, dict) or any(
+            name not in have or (have[name] != want[name] if name == SELECTOR else differs(have[name], want[name]))
+            for name in want
+        )
     if isinstance(want, list):
         return (
             not isinstance(have, list)

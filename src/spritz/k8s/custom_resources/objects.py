@@ -3,6 +3,8 @@
 An object that has all desired fields is not written; fields of other managers stay. The server may write a field in
 another way than it was sent (a quantity `1000m` as `1`, a `false` left out), so an object is compared with what the
 server made of the last write as well.
+
+An object that is no part of the resource, but has the name of one, is left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import msgspec
 from spritz.k8s.api import APPLY, MERGE, Api, ApiFailure
 from spritz.k8s.custom_resources.cluster_objects import GROUP, VERSION, Cluster, Condition, Json
 from spritz.k8s.custom_resources.login_sets import LoginSet, Token
-from spritz.k8s.custom_resources.node_sets import FINALIZER, NodeSet, differs
+from spritz.k8s.custom_resources.node_sets import FINALIZER, SELECTOR, NodeSet, differs
 from spritz.k8s.pods import PREFIX
 
 #: Seconds between looks at a resource: while something is under way, and otherwise.
@@ -57,11 +59,17 @@ class Objects:
         return msgspec.json.decode(body) if body is not None else None
 
     async def ensure(self, wanted: Json) -> Json:
-        """Apply the object unless the existing one has all these fields. Returns the object as it is then."""
+        """Apply the object unless the existing one has all these fields. Returns the object as it is then.
+
+        Raises ApiFailure, also for an object of another that has the name.
+        """
         metadata = wanted["metadata"]
         have = await self.find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
         key = wanted["kind"], metadata["namespace"], metadata["name"]
         if have is not None:
+            if is_anothers(have, wanted):
+                words = f"there is a {wanted['kind']} {metadata['name']} of another, whose name this resource needs"
+                raise ApiFailure(409, "AlreadyExists", words)
             sent, answered = self._applied.get(key, (None, wanted))
             if not differs(have, answered if sent == wanted else wanted):
                 return have
@@ -85,6 +93,29 @@ class Objects:
             answer = await self._api.send("PATCH", path, parameters=parameters, body=body, content_type=APPLY)
         made: Json = msgspec.json.decode(answer)
         return made
+
+    async def refusal(self, workload: Json) -> str:
+        """Why the API server refuses the pods of a StatefulSet or Deployment, of which there is none; "" otherwise."""
+        metadata, spec = workload["metadata"], workload["spec"]
+        if (workload.get("status") or {}).get("replicas"):
+            return ""
+        template = spec["template"]
+        claims = [
+            {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+            for claim in spec.get("volumeClaimTemplates") or ()
+        ]
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": f"{metadata['name']}-dry-run"},
+            "spec": {**template["spec"], "volumes": [*(template["spec"].get("volumes") or ()), *claims]},
+        }
+        path = path_of("v1", "Pod", metadata["namespace"])
+        try:
+            await self._api.send("POST", path, parameters={"dryRun": "All"}, body=msgspec.json.encode(pod))
+        except ApiFailure as failure:
+            return failure.message if failure.invalid or failure.code == 403 else ""
+        return ""
 
     async def merge(self, path: str, change: Json) -> None:
         """Merge these fields into the object at the path."""
@@ -146,10 +177,28 @@ class Objects:
         await self.report(plural, resource, {"conditions": self.conditions(have, [condition, *others])})
 
 
+def is_anothers(have: Json, wanted: Json) -> bool:
+    """Whether the object is no part of the resource that is to own it.
+
+    An object without a controller that has our labels is: its resource was deleted and made again, and the object was
+    kept (`--cascade=orphan`).
+    """
+    there, ours = have["metadata"], wanted["metadata"]
+    owners = there.get("ownerReferences") or ()
+    if {owner["uid"] for owner in ours["ownerReferences"]} & {owner["uid"] for owner in owners}:
+        return False
+    labels = there.get("labels") or {}
+    return any(owner.get("controller") for owner in owners) or not ours["labels"].items() <= labels.items()
+
+
 def _part_of(answer: Any, wanted: Any) -> Any:
     """The fields of `wanted` as the answer has them. A list of another length is wholly the server's."""
     if isinstance(answer, dict) and isinstance(wanted, dict):
-        return {name: _part_of(answer[name], part) for name, part in wanted.items() if name in answer}
+        return {
+            name: answer[name] if name == SELECTOR else _part_of(answer[name], part)
+            for name, part in wanted.items()
+            if name in answer
+        }
     if isinstance(answer, list) and isinstance(wanted, list) and len(answer) == len(wanted):
         return [_part_of(*pair) for pair in zip(answer, wanted, strict=True)]
     return answer
