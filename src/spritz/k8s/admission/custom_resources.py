@@ -130,7 +130,8 @@ class ResourceAdmission:
             if node_set.spec.cluster_ref == metadata.name
         ]
         if before is None:
-            await self._check_names(control_plane(cluster, configuration(cluster), ""), "SpritzCluster", found)
+            for words in await self._names_of_others(control_plane(cluster, configuration(cluster), "")):
+                found.refuse("metadata.name", words)
         await self._check_slurm_conf(cluster, node_sets, "spec", found)
         for other in await self._all("spritzclusters", Cluster):
             if other.metadata.key != metadata.key and spec.database is not None and other.spec.database is not None:
@@ -241,7 +242,8 @@ class ResourceAdmission:
         if cluster is not None:
             objects = login_objects(cluster, login_set)
             if before is None:
-                await self._check_names(objects, "LoginSet", found)
+                for words in await self._names_of_others(objects):
+                    found.refuse("metadata.name", words)
             for wanted in objects:
                 await self._try({"Service": "services", "Deployment": "deployments"}[wanted["kind"]], wanted, found)
 
@@ -280,19 +282,20 @@ class ResourceAdmission:
         if not await self._is_there("secrets", namespace, name):
             found.warn(field, f"there is no Secret {name} yet: no pod starts without it")
 
-    async def _check_names(self, objects: Iterable[Json], kind: str, found: Findings) -> None:
-        """Objects of others have no names of a new resource's. Those of an earlier resource of its name are to go."""
+    async def _names_of_others(self, objects: Iterable[Json]) -> list[str]:
+        """What others have that a new resource needs. Objects of an earlier resource of its name are to go."""
+        taken = []
         for wanted in objects:
             about = wanted["metadata"]
             path = f"{path_of(wanted['apiVersion'], wanted['kind'], about['namespace'])}/{about['name']}"
             body = await self._api.find_path(path)
             if body is None or not is_anothers(have := msgspec.json.decode(body), wanted):
                 continue
-            owner = wanted["metadata"]["ownerReferences"][0]["name"]
+            (resource,) = about["ownerReferences"]
             owners = have["metadata"].get("ownerReferences") or ()
-            if (kind, owner) not in {(each["kind"], each["name"]) for each in owners}:
-                words = f"there is a {wanted['kind']} {about['name']} of another already; choose another name"
-                found.refuse("metadata.name", words)
+            if (resource["kind"], resource["name"]) not in {(owner["kind"], owner["name"]) for owner in owners}:
+                taken.append(f"there is a {wanted['kind']} {about['name']} of another already; choose another name")
+        return taken
 
     async def _try(self, plural: str, wanted: Json, found: Findings) -> None:
         """What the API server would say to an object of ours."""

@@ -37,7 +37,7 @@ class ClusterClients:
             await cached[1].close()
 
     async def of(self, cluster: Cluster) -> Control:
-        """Raises RestError while the cluster has no key."""
+        """Raises RestError while the cluster has no key, or none that can be used."""
         place, uid = cluster.metadata.key, cluster.metadata.uid
         cached = self._slurms.get(place)
         if cached is not None and cached[0] == uid and self._now() < cached[2] - _SPARE:
@@ -50,7 +50,10 @@ class ClusterClients:
         if known is not cached and known is not None and known[0] == uid:
             return known[1]  # another worker has made it meanwhile
         until = self._now() + _LIFESPAN
-        key = base64.b64decode(secret["data"]["jwt.key"])
+        try:
+            key = base64.b64decode(secret["data"]["jwt.key"], validate=True)
+        except (KeyError, TypeError, ValueError):
+            raise RestError(f"the Secret {name} has no jwt.key, which was made with it: restore it") from None
         slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
         slurm.guard = self._api.guard
         # Before the old connections are closed: other workers look here meanwhile.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from lightkube.core.resource import api_info
 from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
@@ -21,6 +22,7 @@ from spritz.http.rest import RestError
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.custom_resources.cluster_clients import ClusterClients
 from spritz.k8s.custom_resources.cluster_objects import (
+    ETC,
     GROUP,
     REST_PORT,
     REVISION,
@@ -41,12 +43,32 @@ from spritz.k8s.custom_resources.logins import Logins
 from spritz.k8s.custom_resources.node_set_pods import NodeSetPods
 from spritz.k8s.custom_resources.node_sets import NODE_SET, MachineNode, NodePod, NodeSet, cloud_lines
 from spritz.k8s.custom_resources.objects import AGAIN, SOON, Objects, Resource, leaves, path_of
+from spritz.k8s.election import NotLeader
 from spritz.k8s.living import keep
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
+from spritz.timeouts import within
 
 #: Reasons of Configured with which slurmctld is asked again soon.
 _UNDER_WAY: Final = ("Applying", "ClusterAway")
+
+#: Resources looked at concurrently: a look at one whose cluster does not answer lasts as long as its request, and the
+#: others must not wait for it. And configurations checked concurrently, each by a process.
+_WORKERS: Final = 32
+_CHECKS: Final = 2
+
+#: Seconds between looks for a definition that is not there.
+_UNDEFINED_SECONDS: Final = 1.0
+
+
+class _Kind(msgspec.Struct):
+    name: str
+
+
+class _Served(msgspec.Struct):
+    """Kinds of a group that the API server serves."""
+
+    resources: list[_Kind] = []
 
 
 def _resource(kind: str, plural: str) -> type[GenericNamespacedResource]:
@@ -121,6 +143,7 @@ class Clusters:
         )
         #: namespace/name of a cluster -> its slurm.conf, and the mistakes in it
         self._checked: dict[str, tuple[str, str]] = {}
+        self._checks = asyncio.Semaphore(_CHECKS)
 
     def _cluster_changed(self, change: Change[Cluster]) -> None:
         self.queue.add(("SpritzCluster", change.key))
@@ -174,10 +197,33 @@ class Clusters:
                     keep(group, reflector.run(), name="clusters.watch")
                 # With an incomplete cache, existing pods would be created a second time.
                 for reflector in reflectors:
-                    await reflector.synced.wait()
-                keep(group, self.queue.run(self.look, workers=4, on_failure=self._failed), name="clusters.work")
+                    await self._listed(reflector)
+                looks = self.queue.run(self.look, workers=_WORKERS, on_failure=self._failed)
+                keep(group, looks, name="clusters.work")
         finally:
             await self._clients.close()
+
+    async def _listed(self, reflector: Reflector[Any]) -> None:
+        """Until all objects of the kind are known. There are none of a kind whose definition was deleted: objects of
+        the other definitions wait for the operator to let them go.
+        """
+        while not reflector.synced.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with within(_UNDEFINED_SECONDS):
+                    await reflector.synced.wait()
+            if reflector.counters.failures and await self._is_undefined(reflector.resource):
+                return
+
+    async def _is_undefined(self, resource: type[Any]) -> bool:
+        """Whether other kinds of ours are served, and this one is not."""
+        info = api_info(resource)
+        if info.resource.group != GROUP:
+            return False
+        try:
+            served = msgspec.json.decode(await self._api.send("GET", f"apis/{GROUP}/{VERSION}"), type=_Served)
+        except ApiFailure:
+            return False
+        return info.plural not in {each.name for each in served.resources}
 
     def _failed(self, key: tuple[str, str], error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, RestError | ApiFailure) else repr(error)
@@ -190,11 +236,19 @@ class Clusters:
         """Compare a resource with the existing objects, and write the differences. Returns seconds to the next look."""
         try:
             return await self._look(key)
-        except (ApiFailure, RestError) as failure:
-            if isinstance(failure, RestError) and not failure.passing:
+        except RestError as failure:
+            if not failure.passing:
                 await self._stuck(key, "Refused", f"slurmctld: {failure.message}")
-            elif isinstance(failure, ApiFailure) and failure.code in (403, 422):
+            raise
+        except ApiFailure as failure:
+            if failure.code == 403 or failure.invalid or failure.already_exists:
                 await self._stuck(key, "Forbidden" if failure.code == 403 else "Refused", failure.message)
+            raise
+        except NotLeader:
+            raise
+        except Exception as error:
+            # What nobody foresaw must not leave a resource Ready that the operator cannot keep.
+            await self._stuck(key, "Failed", f"the operator has failed: {error!r}")
             raise
 
     async def _stuck(self, key: tuple[str, str], reason: str, message: str) -> None:
@@ -240,6 +294,11 @@ class Clusters:
         if not await self._objects.hold("spritzclusters", cluster, held=True):
             return None
         if await self._objects.find("v1", "Secret", metadata.namespace, f"{metadata.name}-keys") is None:
+            if await self._started(cluster):
+                # New ones would cut off every machine and job: the daemons still have the old ones.
+                words = f"the Secret {metadata.name}-keys is gone: restore it, from a backup or from {ETC} of a pod"
+                await self._objects.cannot("spritzclusters", cluster, "KeysMissing", words)
+                return SOON
             secret = keys(cluster, *(base64.b64encode(os.urandom(64)).decode() for _ in range(2)))
             try:
                 await self._objects.write("POST", secret)
@@ -277,6 +336,11 @@ class Clusters:
             message=f"waits for {', '.join(away)}" if away else "all daemons are ready",
             observed_generation=metadata.generation,
         )
+        for workload in workloads:
+            name = workload["metadata"]["name"]
+            if name in away and (refusal := await self._objects.refusal(workload)):
+                condition.reason, condition.message = "Refused", f"pods of {name} are refused: {refusal}"
+                break
         if leaves(cluster):
             names = ", ".join(sorted(node_set.metadata.name for node_set in node_sets))
             condition.status, condition.reason = "False", "Deleting"
@@ -348,7 +412,8 @@ class Clusters:
         text = config.files["slurm.conf"]
         known = self._checked.get(cluster.metadata.key)
         if known is None or known[0] != text:
-            known = self._checked[cluster.metadata.key] = text, await mistakes(text, cluster.spec.extra_config)
+            async with self._checks:
+                known = self._checked[cluster.metadata.key] = text, await mistakes(text, cluster.spec.extra_config)
             if known[1]:
                 self._log("config.refused", cluster=cluster.metadata.key, error=known[1])
         return known[1]

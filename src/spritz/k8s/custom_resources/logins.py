@@ -76,11 +76,16 @@ class Logins:
             return await self._tell("loginsets", login_set, status, SOON)
         service, workload = login_objects(cluster, login_set)
         await self._objects.ensure(service)
-        have = (await self._objects.ensure(workload)).get("status") or {}
+        workload = await self._objects.ensure(workload)
+        have = workload.get("status") or {}
         up, wanted = have.get("readyReplicas", 0), login_set.spec.replicas
         status.replicas, status.ready_replicas = have.get("replicas", 0), up
         message = f"{up} of {wanted} login hosts serve"
-        status.conditions = ready(up >= wanted, "Serving" if up >= wanted else "Starting", message, metadata)
+        refusal = await self._objects.refusal(workload) if up < wanted else ""
+        if refusal:
+            message += f"; a pod was refused: {refusal}"
+        reason = "Serving" if up >= wanted else "Refused" if refusal else "Starting"
+        status.conditions = ready(up >= wanted, reason, message, metadata)
         return await self._tell("loginsets", login_set, status, SOON if up < wanted else AGAIN)
 
     async def token(self, token: Token) -> float:

@@ -38,7 +38,7 @@ from spritz.k8s.custom_resources.node_sets import (
     pod_template,
     revision_of,
 )
-from spritz.k8s.custom_resources.objects import AGAIN, EXPIRES, SOON, Objects, path_of
+from spritz.k8s.custom_resources.objects import AGAIN, EXPIRES, SOON, Objects, leaves, path_of
 from spritz.k8s.custom_resources.per_machine import machines_of
 from spritz.k8s.policy import features_of
 from spritz.k8s.watching import Reflector
@@ -106,10 +106,12 @@ class NodeSetPods:
         ]
         cluster = self._clusters.get(f"{metadata.namespace}/{node_set.spec.cluster_ref}")
         forced = FORCE in (metadata.annotations or {})
-        if node_set.leaves and (cluster is None or forced or await self._objects.namespace_leaves(metadata.namespace)):
-            # Without the cluster there are no jobs to wait for; with `force-delete` an administrator gives them up; and
-            # with the namespace go the pods, the cluster's keys, and the cluster.
-            return await self._give_up(node_set, cluster if forced else None, pods)
+        empty = cluster is None or (leaves(cluster) and not pods)
+        if node_set.leaves and (empty or forced or await self._objects.namespace_leaves(metadata.namespace)):
+            # Without the cluster, or without a pod of a cluster that leaves, which may never have come up, there are no
+            # jobs to wait for; with `force-delete` an administrator gives them up; and with the namespace go the pods,
+            # the cluster's keys, and the cluster.
+            return await self._give_up(node_set, cluster if forced and not empty else None, pods)
         if not await self._objects.hold("nodesets", node_set, held=True):
             return None
         if cluster is None:
@@ -120,6 +122,8 @@ class NodeSetPods:
                 f"SpritzCluster {node_set.spec.cluster_ref} does not exist in this namespace",
             )
             return AGAIN
+        if not node_set.leaves:
+            await self._objects.ensure(budget(node_set))
         try:
             slurm = await self._clients.of(cluster)
             nodes = {node.name: node for node in await slurm.cluster_nodes()}
@@ -138,7 +142,6 @@ class NodeSetPods:
         actions = plan(node_set, pods, nodes, revision_of(template, node_set), self._now(), faults, unsettled, machines)
         refused = ""
         if not node_set.leaves:
-            await self._objects.ensure(budget(node_set))
             refused = await self._make(cluster, node_set, actions, slurm, template, machines)
         await self._carry_out(node_set, actions, slurm)
         if node_set.leaves and not pods and not actions.forget:
@@ -261,7 +264,7 @@ class NodeSetPods:
             except ApiFailure as failure:
                 if failure.already_exists:
                     continue
-                if failure.code in (403, 422):  # a quota, a policy: the others would fare no better
+                if failure.code == 403 or failure.invalid:  # a quota, a policy: the others would fare no better
                     self._log("pod.refused", pod=name, nodeset=node_set.metadata.key, error=failure.message)
                     return failure.message
                 raise

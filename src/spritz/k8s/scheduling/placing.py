@@ -16,7 +16,19 @@ from typing import Any
 
 import msgspec
 
-from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, Unfit, check_gang, devices_of, options_of, shape_of
+from spritz.k8s.pods import (
+    Condition,
+    Expression,
+    Metadata,
+    Pod,
+    Shape,
+    Term,
+    Unfit,
+    check_gang,
+    devices_of,
+    options_of,
+    shape_of,
+)
 from spritz.k8s.policy import Policy
 from spritz.k8s.scheduling import pod_fields
 from spritz.k8s.slurm import Job

@@ -42,11 +42,11 @@ async def namespace(client: Client, _namespace: str, name: str) -> None:
 
 async def definition(client: Client, _namespace: str, name: str) -> None:
     """Accept the names of a custom resource, and establish it; delete the objects of one that is being deleted."""
-    found = client.find("customresourcedefinitions", "", name)
-    if found is None:
+    present = client.find("customresourcedefinitions", "", name)
+    if present is None:
         return
-    if deleting(found):
-        await _end_definition(client, found)
+    if deleting(present):
+        await _end_definition(client, present)
         return
 
     def establish(crd: Object) -> None:
@@ -70,9 +70,9 @@ async def definition(client: Client, _namespace: str, name: str) -> None:
     await client.modify("customresourcedefinitions", "", name, establish)
 
 
-async def _end_definition(client: Client, found: Object) -> None:
+async def _end_definition(client: Client, crd: Object) -> None:
     """Delete the objects of its kind; when those with finalizers have gone too, let the definition go."""
-    spec = found["spec"]
+    spec = crd["spec"]
     objects = [
         stored.obj for stored in client.cluster._stores.get((spec["group"], spec["names"]["plural"]), {}).values()
     ]
@@ -80,9 +80,9 @@ async def _end_definition(client: Client, found: Object) -> None:
         if not deleting(obj):
             await client.delete(spec["names"]["plural"], obj)
     if not client.cluster._stores.get((spec["group"], spec["names"]["plural"])):
-        name = found["metadata"]["name"]
+        name = crd["metadata"]["name"]
         await client.modify(
-            "customresourcedefinitions", "", name, lambda crd: remove_finalizer(crd, DEFINITION_FINALIZER), ""
+            "customresourcedefinitions", "", name, lambda obj: remove_finalizer(obj, DEFINITION_FINALIZER), ""
         )
 
 
