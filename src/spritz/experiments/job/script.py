@@ -145,6 +145,8 @@ class Job:
     handles_signal: bool = False
     #: the trials of a sweep: the script serves all tasks of an array
     trials: Trials | None = None
+    #: the file by which one of the jobs that may have been queued for a step claims it (`pipelines.state`)
+    claim: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +217,29 @@ def _identity(job: Job) -> str:
 export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
 # Two machines that append to a file on NFS write over each other's lines.
 events=$SPRITZ_RUN_DIR/events.${{SLURMD_NODENAME:-$(uname -n)}}.jsonl
-{_life(job.trials)}
+{_claim(job.claim)}{_life(job.trials)}
 {lives.BEGIN}"""
+
+
+#: As `pipelines.state.Pipeline.claim`, and before anything else: a job that leaves must not take a life of the run, for
+#: then the one that stays would be an earlier life, whose result does not count.
+_CLAIM = """\
+job=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
+mkdir -p {folder}
+printf %s "$job" > {folder}/".$SLURM_JOB_ID" && ln {folder}/".$SLURM_JOB_ID" {claim} 2>/dev/null
+rm -f {folder}/".$SLURM_JOB_ID"
+claimed=$(cat {claim} 2>/dev/null)
+if [ -n "$claimed" ] && [ "$claimed" != "$job" ]; then
+    echo "spritz: job $claimed runs this step; job $job was queued twice and leaves" >&2
+    exit 0
+fi
+"""
+
+
+def _claim(claim: Path | None) -> str:
+    if claim is None:
+        return ""
+    return _CLAIM.format(folder=shlex.quote(str(claim.parent)), claim=shlex.quote(str(claim)))
 
 
 def _functions(job: Job) -> str:

@@ -61,6 +61,8 @@ class Request:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     #: a name that the caller has reserved
     reserved: str = ""
+    #: as in `script.Job`
+    claim: Path | None = None
     #: name -> content, written into the run's directory before the job is queued
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     #: collected already, if many runs are launched together
@@ -220,6 +222,7 @@ class PreparedRequest:
                 outward=() if code is None else code.outward,
                 handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
                 trials=trials,
+                claim=request.claim,
             )
         )
 

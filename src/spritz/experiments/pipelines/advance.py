@@ -272,6 +272,7 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
             group=pipeline.name,
             environment=environment,
             reserved=name,
+            claim=pipeline.claim_file(batch.name),
             surroundings=around,
         )
     return requests

@@ -250,10 +250,14 @@ class Pipeline:
         except (OSError, ValueError) as error:
             raise ExperimentError(f"{self.directory}/batches/{name}.json: {error}") from error
 
+    def claim_file(self, batch: str) -> Path:
+        """Where the job that may run the batch is named."""
+        return self.directory / "claims" / batch
+
     def claimed(self, batch: str) -> str:
         """The job that may run the batch; "" if no job has claimed it."""
         try:
-            return (self.directory / "claims" / batch).read_text(encoding="utf-8")
+            return self.claim_file(batch).read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
@@ -271,7 +275,7 @@ class Pipeline:
             os.fsync(descriptor)
             os.close(descriptor)
             with suppress(FileExistsError):
-                os.link(scratch, folder / batch)
+                os.link(scratch, self.claim_file(batch))
         finally:
             os.unlink(scratch)
         return self.claimed(batch)
