@@ -37,10 +37,6 @@ def main(arguments: list[str]) -> int:
     unit: Unit = int(unit_words[0]) if unit_words else None
     pipeline = pipeline.of_batch(batch)
     step = pipeline.definition.step(batch.rpartition(".")[0])
-    job_id = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
-    if (right := pipeline.claim(batch, job_id)) != job_id:
-        print(f"spritz: job {right} runs this step; job {job_id} was queued twice and leaves", file=sys.stderr)
-        return 0
     if int(os.environ.get("SLURM_PROCID") or 0):
         return _other_rank(pipeline, step, unit)
     if pipeline.about(step.name, unit) is None:
