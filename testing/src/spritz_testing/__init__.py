@@ -2,6 +2,7 @@
 
 `builders`    a small cluster around a `Machine`, driven by hand; `history`: accounting's events by the thousand
 `conversation`  conversations as text files, with `--bless`; `transcript`: with the core; `rendering` writes what came
+`relaying`    two connections made one
 `memory_journal`  the controller's journal in memory
 `studies`     models of published scheduling studies: `spritz simulate` without `--config`
 `projections` what the scheduler's projection says, to compare one that followed with one built from the records

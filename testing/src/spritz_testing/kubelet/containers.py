@@ -206,7 +206,7 @@ class Container:
         return process.returncode or 0, out.decode(errors="replace")
 
     async def stop(self, seconds: float) -> None:
-        """SIGTERM, and SIGKILL after so many seconds."""
+        """Send SIGTERM, and SIGKILL if it has not ended after `seconds`."""
         first = self.first()
         if not self.has_ended and first is not None and seconds > 0:
             _signal(first, signal.SIGTERM)

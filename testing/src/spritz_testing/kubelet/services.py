@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from spritz.runtime.tasks import Supervisor
 from spritz_testing.kubelet.network import Network
 from spritz_testing.kubernetes.errors import Object
+from spritz_testing.relaying import relay
 
 #: namespace, name
 Key = tuple[str, str]
@@ -104,13 +105,10 @@ class Services:
                 return
             host, number = targets[next(self._turns) % len(targets)]
             try:
-                back, forth = await asyncio.open_connection(host, number)
+                other = await asyncio.open_connection(host, number)
             except OSError:
                 return
-            try:
-                await asyncio.gather(_copy(reader, forth), _copy(back, writer))
-            finally:
-                forth.close()
+            await relay((reader, writer), other)
         finally:
             writer.close()
 
@@ -170,14 +168,3 @@ def _set(objects: dict[Key, Object], key: Key, obj: Object | None) -> None:
         objects.pop(key, None)
     else:
         objects[key] = obj
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
-    except OSError:
-        pass

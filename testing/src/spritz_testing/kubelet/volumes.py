@@ -65,7 +65,7 @@ class Volumes:
             self.places[name] = place
 
     async def refresh(self, pod: Object) -> None:
-        """Write the files anew whose objects have changed."""
+        """Write the files again whose objects have changed."""
         for volume in pod["spec"].get("volumes") or ():
             if any(kind in volume for kind in _FILES) and volume["name"] in self.places:
                 await self._write(pod, volume, self.places[volume["name"]])

@@ -45,6 +45,7 @@ from spritz_testing.kubernetes.pods import bind
 from spritz_testing.kubernetes.selectors import matches_label_selector
 from spritz_testing.kubernetes.server import KubeServer
 from spritz_testing.kubernetes.watching import Event
+from spritz_testing.relaying import relay
 
 _MANAGER: Final = "kubelet"
 
@@ -780,24 +781,13 @@ class Nodes:
             for pod in [*pods[turn:], *pods[:turn]]:
                 address = self._address("pod", namespace, pod["metadata"]["name"])
                 try:
-                    back, forth = await asyncio.open_connection(address, port)
+                    other = await asyncio.open_connection(address, port)
                 except OSError:
                     continue
-                await asyncio.gather(_copy(reader, forth), _copy(back, writer))
+                await relay((reader, writer), other)
                 return
         finally:
             writer.close()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.close()
 
 
 def _sources(pod: Object, kind: str) -> Iterator[str]:
