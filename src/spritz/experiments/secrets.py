@@ -6,6 +6,8 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from spritz.experiments.errors import ExperimentError
+
 MASK = "********"
 
 _NAME = re.compile(
@@ -50,6 +52,19 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def is_kept(text: str) -> bool:
     """Whether a record has the whole text of a variable: a part of it may be masked, as the password in a URL."""
     return MASK not in text
+
+
+def required(wanted: Iterable[str], given: Mapping[str, str], owner: str) -> dict[str, str]:
+    """The values of secret variables, which no record has, from those that are given. Raises ExperimentError if one is
+    not: what `owner` runs would run without it.
+    """
+    wanted = list(wanted)
+    if missing := [name for name in wanted if name not in given]:
+        raise ExperimentError(
+            f"{', '.join(missing)} of {owner} was secret and is not kept",
+            hint="set it here, or under env: of spritz.yaml",
+        )
+    return {name: given[name] for name in wanted}
 
 
 def names(environment: Mapping[str, str]) -> list[str]:

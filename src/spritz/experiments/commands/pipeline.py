@@ -233,12 +233,7 @@ def _with_secrets(pipeline: Pipeline) -> dict[str, str]:
     if Path(pipeline.work_directory).is_dir():
         hidden = _defaults(settings.read(Path(pipeline.work_directory)))[1]
     environment = {**os.environ, **hidden}
-    if missing := [name for name in pipeline.secret_names if name not in environment]:
-        raise ExperimentError(
-            f"{', '.join(missing)} of {pipeline.name} was secret and is not kept",
-            hint="set it here, or under env: of spritz.yaml",
-        )
-    return environment
+    return environment | secrets.required(pipeline.secret_names, environment, pipeline.name)
 
 
 def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:

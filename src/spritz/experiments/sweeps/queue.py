@@ -310,12 +310,7 @@ def _secret_values(sweep: Sweep, first: Run) -> dict[str, str]:
     """
     given = {**settings.read(Path.cwd()).run.get("env", {}), **os.environ}
     names = [name for name, text in first.options.get("env", {}).items() if not secrets.is_kept(text)]
-    if missing := [name for name in names if name not in given]:
-        raise ExperimentError(
-            f"{', '.join(missing)} of {sweep.name} was secret and is not kept",
-            hint="set it here, or under env: of spritz.yaml",
-        )
-    return {name: given[name] for name in names}
+    return secrets.required(names, given, sweep.name)
 
 
 def _by_version(sweep: Sweep, indices: Iterable[int]) -> dict[int, list[int]]:
