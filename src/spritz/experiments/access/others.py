@@ -27,9 +27,8 @@ from spritz.experiments.records.record import Run, Unreadable
 from spritz.experiments.records.store import Entry, Query, Store
 from spritz.experiments.results import metrics
 
-#: Directories in that of a run whose files are read, and most bytes of a file that is read at once.
+#: Directories in that of a run whose files are read.
 _READ = ("log", "python", "imports", "usage", "objects", "environments")
-_BYTES_MAX = 256 << 20
 
 
 def find(store: Store, name: str, user: str, *, need_code: bool = False) -> tuple[Store, Entry]:
@@ -223,7 +222,7 @@ def _odd(path: Path) -> str:
         raise
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         return f"{path} is no plain file"
-    if status.st_size > _BYTES_MAX and path.parent.name != "log" and path.name not in metrics.FILES:
+    if status.st_size > record.BYTES_MAX and path.parent.name != "log" and path.name not in metrics.FILES:
         return f"{path} has {status.st_size >> 20} MiB"
     return ""
 

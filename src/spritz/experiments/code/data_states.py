@@ -79,7 +79,10 @@ def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
     else:
         places = os.walk(path, followlinks=True)
     for place, folders, names in places:
-        status = os.stat(place or os.curdir)
+        try:
+            status = os.stat(place or os.curdir)
+        except OSError:  # it has just been removed
+            continue
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
             continue

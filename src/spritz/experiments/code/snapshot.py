@@ -636,6 +636,8 @@ def _add_filtered(git: _Git, root: Path, limits: _Limits) -> bool:
             with suppress(OSError), open(root / path, "rb") as file:
                 if meta.startswith("100") and not file.read(len(_LFS_POINTER)).startswith(_LFS_POINTER):
                     real[path] = meta[:6]
+    if not real:
+        return False
     limits.need(root, real)
     # A line for each path: those with a line break stay as they are stored.
     paths = [path for path in real if "\n" not in path]

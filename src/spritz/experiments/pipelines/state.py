@@ -264,8 +264,8 @@ class Pipeline:
     def claim(self, batch: str, job_id: str) -> str:
         """Claim the batch for the job, unless another has. Returns the job that has it.
 
-        The submitter writes it, and so does the job as it starts (`job.script`): a job whose submitter was killed before it knew the
-        job's number is as good as any, and of two jobs for one batch the second leaves.
+        The submitter writes it, and so does the job as it starts (`job.script`): a job whose submitter was killed
+        before it knew the job's number is as good as any, and of two jobs for one batch the second leaves.
         """
         folder = self.directory / "claims"
         folder.mkdir(exist_ok=True)

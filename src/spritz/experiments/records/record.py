@@ -110,8 +110,8 @@ _NESTED: tuple[tuple[str, Any], ...] = (
     ("options", _Options),
     ("surroundings", _Surroundings),
 )
-#: Most bytes of a record.
-_BYTES_MAX = 256 << 20
+#: Most bytes of a file that is read at once.
+BYTES_MAX = 256 << 20
 
 #: Fields that runs of a group share.
 SHARED = ("options", "code", "surroundings", "tags", "data")
@@ -180,8 +180,8 @@ def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises OSError, and ValueError if it is none."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _BYTES_MAX:
-        raise ValueError(f"it is no plain file of at most {_BYTES_MAX >> 20} MiB")
+    if not stat.S_ISREG(status.st_mode) or status.st_size > BYTES_MAX:
+        raise ValueError(f"it is no plain file of at most {BYTES_MAX >> 20} MiB")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
