@@ -1,5 +1,5 @@
-"""The base of all errors of this package, and helpers of every parser: bounded numbers, C's way to read
-one, and printable excerpts.
+"""The base of all errors of this package, and helpers of every parser: bounded numbers, C's way to read one, and
+printable excerpts.
 
 Must not import anything: every other module here imports it.
 """

@@ -20,6 +20,7 @@ from spritz.cli.jobs.submit import spec
 from spritz.cli.jobs.submit.hardware import SETTERS
 from spritz.cli.jobs.submit.refusals import Source
 from spritz.cli.jobs.submit.rows import NO_EFFECT
+from spritz.cli.jobs.submit.setters import SETTERS as OF_ALL
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError
 
@@ -137,6 +138,7 @@ def test_a_bad_value_is_refused_all_the_same(option: str, value: str) -> None:
 def test_each_checked_value_belongs_to_a_known_option() -> None:
     known = {row.name for command in ("sbatch", "salloc", "srun") for row in rows(command)}
     assert known >= {*SETTERS, *NO_EFFECT}
+    assert {name for name, setter in OF_ALL.items() if setter.__qualname__.startswith("_hardware.")} == {*SETTERS}
 
 
 @pytest.mark.parametrize("hint", ["nomultithread", "multithread"])

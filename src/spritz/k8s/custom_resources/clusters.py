@@ -247,7 +247,7 @@ class Clusters:
         except NotLeader:
             raise
         except Exception as error:
-            # What nobody foresaw must not leave a resource Ready that the operator cannot keep.
+            # After an unexpected error too, a resource that the operator cannot maintain must not stay Ready.
             await self._stuck(key, "Failed", f"the operator has failed: {error!r}")
             raise
 
