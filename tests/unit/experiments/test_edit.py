@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,13 +48,17 @@ def add(store: Store, base: str = "train", *, ended: bool = True, **values: obje
     return name
 
 
-def spritz_edit(*words: str) -> tuple[int, str]:
-    """The exit status of `spritz edit WORDS`, and what it printed."""
+def called(command: Any, *words: str) -> tuple[int, str]:
+    """The exit status of `spritz COMMAND WORDS`, and what it printed."""
     parser = ArgumentParser()
-    edit.add_arguments(parser)
+    command.add_arguments(parser)
     printed: list[str] = []
     terminal = SimpleNamespace(out=printed.append, err=printed.append, error=printed.append)
-    return edit.run(parser.parse_args(words), terminal), " ".join(printed)
+    return command.run(parser.parse_args(words), terminal), "".join(printed)
+
+
+def spritz_edit(*words: str) -> tuple[int, str]:
+    return called(edit, *words)
 
 
 def rebuilt(store: Store) -> Store:

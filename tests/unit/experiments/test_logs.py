@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from pathlib import Path
-from types import SimpleNamespace
 
 from spritz.experiments.commands import logs
 from spritz.experiments.records.store import Store
-from tests.unit.experiments.test_edit import add, store
+from tests.unit.experiments.test_edit import add, called, store
 
 __all__ = ["store"]  # a fixture
 
 
 def printed(*words: str) -> tuple[int, str]:
-    """The exit status of `spritz logs WORDS`, and what it printed."""
-    parser = ArgumentParser()
-    logs.add_arguments(parser)
-    lines: list[str] = []
-    terminal = SimpleNamespace(out=lines.append, err=lines.append, error=lines.append)
-    return logs.run(parser.parse_args(words), terminal), "".join(lines)
+    return called(logs, *words)
 
 
 def test_a_rank_that_there_is_not_is_refused(store: Store) -> None:
