@@ -582,6 +582,30 @@ def test_a_suspended_job_that_is_ended_does_not_take_its_cpus_back(since: float,
     assert ("3.cpu" not in day.broken()) is right
 
 
+@pytest.mark.parametrize(
+    ("requests", "killed", "right"),
+    [(("suspend",), True, True), (("suspend",), False, False), (("suspend", "resume"), True, False), ((), True, False)],
+)
+def test_a_job_that_begins_suspended_may_be_killed_in_place(
+    requests: tuple[str, ...], killed: bool, right: bool
+) -> None:
+    """Its supervisor died as it began, so that none could stop it: its node kills it, beside the job that has its CPUs.
+
+    Found by seed 930168.
+    """
+    day = Day()
+    first, second = day.submit(1), day.submit(1)
+    for place, kind in enumerate(requests):
+        day.request(kind, first, 2 + place / 10)
+    day.begin(first, 3, cpus={0})
+    if killed:
+        day.signal(first, 3.01, 9)
+    day.begin(second, 3.02, cpus={0})
+    day.end(first, 3.05, signal=9)
+    day.end(second, 9)
+    assert ("3.cpu" not in day.broken()) is right
+
+
 def test_steps_of_a_job_have_cpus_of_their_own() -> None:
     for cpus, right in (({1}, True), ({0}, False)):
         day = Day()

@@ -8,6 +8,7 @@ container own none.
 
 from __future__ import annotations
 
+from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from spritz_testing.daemons.checks.story import Run, Story
     from spritz_testing.daemons.history import Began
 
-_SIGTERM = 15
+_KILLING = (SIGTERM, SIGKILL)
 
 #: UnkillableStepTimeout: seconds after which a node gives up processes that do not die, and asks for a drain
 _UNKILLABLE_SECONDS = 60.0
@@ -87,13 +88,16 @@ def _stopped_within(story: Story, began: Began) -> float:
 
 
 def _ends_suspended(story: Story, run: Run, at: float) -> bool:
-    """Whether its processes are being ended, and an administrator had suspended its job, which freed its CPUs."""
+    """Whether its processes are being ended, and an administrator had suspended its job, which freed its CPUs: maybe
+    before it began, while its launch was on its way. Its node kills what a dead supervisor cannot stop.
+    """
     began = run.began
     changes = story.changes(story.subject(began.job_id))
     suspended = any(change.kind == "suspend" and began.at <= change.called_at <= at for change in changes)
+    suspended = suspended or _was_suspended_by_a_user(story, run, at)
     return (suspended or story.final.rules.suspends) and any(
         isinstance(entry, Signalled)
-        and entry.number == _SIGTERM
+        and entry.number in _KILLING
         and (entry.node, entry.job_id, entry.restart_count) == (began.node, began.job_id, began.restart_count)
         and entry.at <= at
         for entry in story.entries
